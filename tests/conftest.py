@@ -1,0 +1,7 @@
+"""Settings of the whole run: several CPU devices, and no silent rank promotion."""
+
+import jax
+
+jax.config.update("jax_platforms", "cpu")
+jax.config.update("jax_num_cpu_devices", 4)
+jax.config.update("jax_numpy_rank_promotion", "raise")
