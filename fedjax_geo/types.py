@@ -87,7 +87,7 @@ class ClientOutput(NamedTuple):
     stats: PyTree  # the client's model statistics
     state: PyTree  # kept until this client is sampled again
     report: PyTree = ()  # anything the server side asked for
-    metrics: dict[str, Array] = {}  # scalars a person reads
+    metrics: dict[str, Array] = {}  # noqa: RUF012 - scalars a person reads
 
 
 def _no_shared(params: PyTree) -> PyTree:

@@ -1,0 +1,148 @@
+"""The constraints ``U g = rho`` of one layer group, and the two sides on which they can be solved."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_geo import tree
+from fedjax_geo.types import Array, PyTree
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+_Side = tuple[Array, Array, Array]  # matrix [k, k], right side [k], cutoff []
+
+
+class System(NamedTuple):
+    """One layer group of a round; the lists run over its leaves. U has rows ``updates_i / norms_i``."""
+
+    updates: list[Array]  # [m, ...], zero for clients that are not usable
+    reference: list[Array]  # [...], ghat: together of length one, or zero
+    norms: Array  # [m], 1 for clients that are not usable
+    usable: Array  # [m] bool
+    targets: Array  # rho, [m], zero for clients that are not usable
+    alone: Array  # bool [], whether the one usable client's raw update is the answer
+
+    @property
+    def width(self) -> int:
+        """Numbers in the group, d_q."""
+        return sum(leaf.size for leaf in self.reference)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether the group is narrower than the cohort, so that U U^T is singular."""
+        return self.width < self.norms.shape[0]
+
+
+def _length(leaves: list[Array]) -> Array:
+    return jnp.sqrt(tree.total([jnp.sum(jnp.square(leaf)) for leaf in leaves]))
+
+
+def _system(updates: list[Array], reference: list[Array], weights: Array, raw_single: bool) -> System:
+    squared_norms = tree.total([tree.squared_norm_rows(u) for u in updates])
+    dtype = squared_norms.dtype
+    # Below this a squared norm is rounding; the norm of an update that is not finite is not finite.
+    resolvable = jnp.finfo(dtype).tiny / jnp.finfo(dtype).eps
+    usable = jnp.isfinite(squared_norms) & (squared_norms > resolvable)
+    count = jnp.sum(usable)
+    weights = jnp.where(usable, weights.astype(dtype), 0)
+    whole = jnp.sum(weights)
+    equal = usable / jnp.maximum(count, 1).astype(dtype)
+    length = _length(reference)
+    return System(
+        updates=[jnp.where(usable.reshape(-1, *[1] * (u.ndim - 1)), u, 0) for u in updates],
+        reference=[jnp.where(length > 0, r / jnp.where(length > 0, length, 1), 0) for r in reference],
+        norms=jnp.where(usable, jnp.sqrt(jnp.where(usable, squared_norms, 1)), 1),
+        usable=usable,
+        targets=jnp.where(whole > 0, weights / jnp.where(whole > 0, whole, 1), equal),
+        alone=(count == 1) & raw_single,
+    )
+
+
+def grouped_systems(
+    labels: PyTree, updates: PyTree, reference: PyTree, weights: PyTree, raw_single: bool
+) -> dict[str, System]:
+    """The system of every layer group.
+
+    Args:
+        labels: tree of group names like params.
+        updates: leaves ``[m, ...]``; integer leaves belong to no group.
+        reference: like params, of any length; normalised here group by group.
+        weights: a tree of ``[m]``; a group's weights are the mean over its leaves.
+        raw_single: whether one usable client's raw update is the answer of its group.
+    """
+    members: dict[str, list[tuple[Array, Array, Array]]] = {}
+    for label, *leaves in zip(*map(jax.tree.leaves, (labels, updates, reference, weights)), strict=True):
+        if tree.is_float(leaves[0]):
+            members.setdefault(label, []).append(tuple(leaves))
+    systems = {}
+    for label in sorted(members):
+        u, r, w = (list(column) for column in zip(*members[label], strict=True))
+        systems[label] = _system(u, r, tree.overall(w), raw_single)
+    return systems
+
+
+def _residual(system: System) -> Array:
+    """``rho - U ghat`` -> ``[m]``."""
+    pairs = zip(system.updates, system.reference, strict=True)
+    return system.targets - tree.total([tree.dot_rows(u, r) for u, r in pairs]) / system.norms
+
+
+def _cutoff(system: System) -> Array:
+    """The authors' relative cut-off on singular values of U."""
+    eps = jnp.finfo(system.norms.dtype).eps
+    return jnp.maximum(jnp.sum(system.usable), system.width).astype(system.norms.dtype) * eps
+
+
+def gram_side(system: System) -> _Side:
+    """``(U U^T) y = rho - U ghat``, ``m x m``."""
+    gram = tree.total([tree.gram_rows(u) for u in system.updates])
+    matrix = gram / (system.norms[:, None] * system.norms[None, :])
+    return matrix, _residual(system), _cutoff(system)
+
+
+def combine_clients(system: System, y: Array) -> list[Array]:
+    """``U^T y``, or the raw update of a client that is alone."""
+    coefficients = jnp.where(system.alone, system.usable.astype(y.dtype), y / system.norms)
+    return [tree.combine_rows(coefficients, u) for u in system.updates]
+
+
+def width_side(system: System) -> _Side:
+    """``(U^T U) z = U^T (rho - U ghat)``, ``d_q x d_q``; z is the correction itself."""
+    m = system.norms.shape[0]
+    rows = jnp.concatenate([u.reshape(m, -1) for u in system.updates], axis=1) / system.norms[:, None]
+    matrix = jnp.matmul(rows.T, rows, precision=_HIGHEST)
+    return matrix, jnp.matmul(_residual(system), rows, precision=_HIGHEST), _cutoff(system)
+
+
+def split_width(system: System, z: Array) -> list[Array]:
+    """The correction ``z`` cut into leaves, or the raw update of a client that is alone."""
+    parts, start = [], 0
+    for u, r in zip(system.updates, system.reference, strict=True):
+        part = z[start : start + r.size].reshape(r.shape)
+        raw = tree.combine_rows(system.usable.astype(z.dtype), u)
+        parts.append(jnp.where(system.alone, raw, part))
+        start += r.size
+    return parts
+
+
+def finish(system: System, correction: list[Array]) -> list[Array]:
+    """``ghat + correction``; zero without a usable client, or where the updates cancel.
+
+    Updates that cancel leave rounding, which must not become the next round's unit reference.
+    """
+    direction = [jnp.where(system.alone, c, r + c) for r, c in zip(system.reference, correction, strict=True)]
+    noise = 10 * jnp.finfo(system.norms.dtype).eps * system.width**0.5
+    keep = system.alone | (jnp.any(system.usable) & (_length(direction) > noise))
+    return [jnp.where(keep, d, 0) for d in direction]
+
+
+def ungroup(labels: PyTree, updates: PyTree, directions: dict[str, list[Array]]) -> PyTree:
+    """Group-wise directions put back into a tree like params; integer leaves get zero."""
+    remaining = {label: iter(leaves) for label, leaves in directions.items()}
+
+    def leaf(label: str, update: Array) -> Array:
+        if not tree.is_float(update):
+            return jnp.zeros_like(update[0])
+        return next(remaining[label]).astype(update.dtype)
+
+    return jax.tree.map(leaf, labels, updates)

@@ -1,0 +1,92 @@
+"""Solving the symmetric, possibly singular systems that the constraints of CRAFT lead to.
+
+A solver maps ``(matrix [Q, k, k], right side [Q, k], cutoff [Q])`` to ``y [Q, k]``, close to
+``pinv(matrix) @ right side``. ``cutoff`` is the relative size below which the authors' code takes a singular
+value of U for zero; the matrix is ``U U^T`` or ``U^T U``, so its eigenvalues are the squares.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_geo import _validate
+from fedjax_geo.types import Array
+
+Solver = Callable[[Array, Array, Array], Array]
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def _times(matrix: Array, vector: Array) -> Array:
+    return jnp.matmul(matrix, vector[..., None], precision=_HIGHEST)[..., 0]
+
+
+def ridge(delta: float | None = None, steps: int = 3) -> Solver:
+    """Iterated Tikhonov refinement: equal to the pseudo-inverse where the system is well posed, smooth elsewhere.
+
+    With ``A = K + delta I`` the right side is first cleared of what K cannot reach,
+    ``r <- r - (delta A^-1)^steps r``, then refined, ``y <- y + A^-1 (r - K y)``, ``steps`` times. An
+    eigenvalue l of K is inverted as ``F^2 / l`` with ``F = 1 - (delta / (l + delta))^steps``, which is
+    ``1 / l`` for l well above delta and goes smoothly to 0 with l. Hard cut-offs are discontinuous: two runs
+    that differ by rounding can fall on either side.
+
+    Args:
+        delta: ridge relative to the largest diagonal entry; default about a third of the square root of the
+            machine epsilon (1e-4 in float32).
+        steps: refinement steps of each of the two phases.
+
+    Raises:
+        ValueError: if delta is not positive or steps is below 1.
+    """
+    if delta is not None:
+        _validate.positive("delta", delta)
+    _validate.at_least("steps", steps, 1)
+
+    def solve(matrix: Array, right: Array, cutoff: Array) -> Array:
+        del cutoff
+        relative = 0.3 * float(jnp.finfo(matrix.dtype).eps) ** 0.5 if delta is None else delta
+        diagonal = jnp.max(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
+        ridge = relative * jnp.where(diagonal > 0, diagonal, 1)
+        shifted = matrix + ridge[:, None, None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[None]
+
+        def inverse(b: Array) -> Array:
+            return jnp.linalg.solve(shifted, b[..., None])[..., 0]
+
+        unreachable = right
+        for _ in range(steps):
+            unreachable = ridge[:, None] * inverse(unreachable)
+        reachable = right - unreachable
+        y = inverse(reachable)
+        for _ in range(steps - 1):
+            y = y + inverse(reachable - _times(matrix, y))
+        return y
+
+    return solve
+
+
+def spectral(rtol: float | None = None) -> Solver:
+    """Truncated eigendecomposition, the rank rule of the authors' code.
+
+    Keeps eigenvalues above ``max(rtol^2, k * eps)`` of the largest; below that a Gram matrix cannot tell
+    a singular value from rounding.
+
+    Args:
+        rtol: relative cut-off on the singular values of U; default the one handed in by the aggregator,
+            ``max(usable clients, group width) * eps``.
+
+    Raises:
+        ValueError: if rtol is negative or not finite.
+    """
+    if rtol is not None:
+        _validate.non_negative("rtol", rtol)
+
+    def solve(matrix: Array, right: Array, cutoff: Array) -> Array:
+        limit = cutoff if rtol is None else jnp.full_like(cutoff, rtol)
+        eps = jnp.finfo(matrix.dtype).eps
+        values, vectors = jnp.linalg.eigh(matrix)
+        smallest = jnp.maximum(limit**2, matrix.shape[-1] * eps) * jnp.max(jnp.abs(values), axis=-1)
+        keep = values > smallest[:, None]
+        inverses = jnp.where(keep, 1 / jnp.where(keep, values, 1), 0)
+        return _times(vectors, inverses * _times(vectors.mT, right))
+
+    return solve

@@ -1,0 +1,34 @@
+"""The weighted mean of the clients' updates, the server of FedAvg.
+
+McMahan, Moore, Ramage, Hampson, Aguera y Arcas, 2017, arXiv 1602.05629.
+"""
+
+from typing import Any
+
+import optax
+
+from fedjax_geo import tree
+from fedjax_geo.types import Aggregator, PyTree
+
+
+def weighted_mean() -> Aggregator:
+    """``g = sum_i w_i g_i`` with the round's weights: stacked updates ``[m, ...]`` to one ``[...]``.
+
+    >>> import jax.numpy as jnp
+    >>> link = weighted_mean()
+    >>> g, _ = link.update(jnp.array([[0.0], [4.0]]), link.init(jnp.zeros(1)), weights=jnp.array([0.25, 0.75]))
+    >>> g
+    Array([3.], dtype=float32)
+    """
+
+    def init(params: PyTree) -> optax.EmptyState:
+        del params
+        return optax.EmptyState()
+
+    def update(
+        updates: PyTree, state: optax.EmptyState, params: PyTree = None, *, weights: Any, **info: Any
+    ) -> tuple[PyTree, optax.EmptyState]:
+        del params, info
+        return tree.weighted_mean(weights, updates), state
+
+    return Aggregator(init, update)

@@ -1,0 +1,174 @@
+"""How well a model serves each client, and how evenly."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_geo import parallel
+from fedjax_geo.objective import apply_model
+from fedjax_geo.types import (
+    Array,
+    Batch,
+    ClientAlgorithm,
+    Examples,
+    FederatedData,
+    PyTree,
+    Split,
+    Task,
+    Variables,
+)
+
+
+class ClientScores(NamedTuple):
+    """Sums over each client's examples, ``[n]`` each."""
+
+    correct: Array
+    loss: Array
+    size: Array
+
+
+class FlatSplit(NamedTuple):
+    """A split without padding: which examples, and whose they are. ``T`` examples in all."""
+
+    indices: Array  # [T] int32
+    owners: Array  # [T] int32
+
+
+def flatten(split: Split) -> FlatSplit:
+    """The padded index table of a split as one list, on the host."""
+    indices, sizes = np.asarray(split.indices), np.asarray(split.sizes)
+    filled = np.arange(indices.shape[1])[None, :] < sizes[:, None]
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    return FlatSplit(jnp.asarray(indices[filled], jnp.int32), jnp.asarray(owners, jnp.int32))
+
+
+def _score(task: Task, variables: Variables, batch: Batch) -> tuple[Array, Array]:
+    """Correct predictions (0 or 1) and losses of a batch, zero where it is padded; ``[b]`` each."""
+    logits, _ = apply_model(task, variables, batch, train=False, key=jax.random.key(0))
+    correct = (jnp.argmax(logits, axis=-1) == batch.y).astype(logits.dtype)
+    losses = task.example_loss(logits, batch.y)
+    return jnp.where(batch.mask, correct, 0), jnp.where(batch.mask, losses, 0)
+
+
+def score_global(
+    task: Task,
+    variables: Variables,
+    examples: Examples,
+    split: FlatSplit,
+    num_clients: int,
+    *,
+    batch_size: int = 500,
+) -> ClientScores:
+    """One model on every client's examples, in full batches across clients.
+
+    Args:
+        task: model and loss.
+        variables: the model that all clients are served.
+        examples: the flat copy.
+        split: whose examples are scored.
+        num_clients: n.
+        batch_size: examples per pass.
+    """
+    total = split.indices.shape[0]
+    batch_size = min(batch_size, max(total, 1))
+
+    def add_batch(sums: tuple[Array, Array], index: Array) -> tuple[tuple[Array, Array], None]:
+        slots = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
+        where = jnp.minimum(slots, total - 1)
+        rows, owners = split.indices[where], split.owners[where]
+        correct, losses = _score(task, variables, Batch(examples.x[rows], examples.y[rows], slots < total))
+        return (sums[0].at[owners].add(correct), sums[1].at[owners].add(losses)), None
+
+    dtype = jnp.result_type(*jax.tree.leaves(variables.params))
+    zeros = jnp.zeros((num_clients,), dtype)
+    size = zeros.at[split.owners].add(1)
+    if total == 0:
+        return ClientScores(zeros, zeros, size)
+    passes = jnp.arange(-(-total // batch_size), dtype=jnp.int32)
+    (correct, loss), _ = jax.lax.scan(add_batch, (zeros, zeros), passes)
+    return ClientScores(correct, loss, size)
+
+
+def score_personal(
+    task: Task,
+    client: ClientAlgorithm,
+    variables: Variables,
+    states: PyTree,
+    data: FederatedData,
+    strategy: parallel.Strategy,
+    *,
+    batch_size: int = 20,
+) -> ClientScores:
+    """Each client's own model, ``client.personalize(variables, state)``, on its own test examples."""
+
+    def one(row: tuple, shared: tuple) -> tuple[Array, Array]:
+        (indices, size, state), (variables, examples) = row, shared
+        own = client.personalize(variables, state)
+
+        def add_batch(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
+            slots = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
+            rows = indices[jnp.minimum(slots, jnp.maximum(size - 1, 0))]
+            correct, losses = _score(task, own, Batch(examples.x[rows], examples.y[rows], slots < size))
+            return sums[0] + jnp.sum(correct), sums[1] + jnp.sum(losses)
+
+        zero = jnp.zeros((), jnp.result_type(*jax.tree.leaves(own.params)))
+        return jax.lax.fori_loop(0, -(-size // batch_size), add_batch, (zero, zero))
+
+    rows = (data.test.indices, data.test.sizes, states)
+    correct, loss = parallel.map_clients(one, rows, (variables, data.examples), strategy)
+    return ClientScores(correct, loss, data.test.sizes.astype(loss.dtype))
+
+
+def accuracies(scores: ClientScores) -> np.ndarray:
+    """Accuracy of each client, NaN for clients without examples, float64 ``[n]``."""
+    correct, size = np.asarray(scores.correct, np.float64), np.asarray(scores.size, np.float64)
+    return np.divide(correct, size, out=np.full_like(size, np.nan), where=size > 0)
+
+
+def summarize(scores: ClientScores) -> dict[str, float]:
+    """What a table says about a model that serves many clients.
+
+    Clients without examples are left out of everything; ``clients`` counts the others.
+
+    Args:
+        scores: of ``n`` clients.
+
+    Returns:
+        * ``client_mean``: mean over clients of their accuracies.
+        * ``example_mean``: accuracy over all examples pooled, the example-weighted mean.
+        * ``std``: population standard deviation over clients.
+        * ``noise_floor``: the std that test sets of these sizes would show if the model were equally good
+          for every client, ``sqrt(p (1 - p) mean(1 / n_i))`` with p the client mean.
+        * ``worst10``, ``best10``: mean of the ``max(1, floor(n / 10))`` lowest and highest accuracies.
+        * ``worst``, ``best``.
+        * ``jain``: Jain's index ``(sum a)^2 / (n sum a^2)``, 1 when all are equal.
+        * ``loss``: example-weighted mean loss, nats.
+
+    >>> thirds = ClientScores(np.array([0.0, 1.0, 2.0, 0.0]), np.zeros(4), np.array([2.0, 2.0, 2.0, 0.0]))
+    >>> summary = summarize(thirds)
+    >>> round(summary["std"], 4), round(summary["jain"], 4), summary["clients"]
+    (0.4082, 0.6, 3)
+    """
+    size = np.asarray(scores.size, np.float64)
+    tested = size > 0
+    if not tested.any():
+        return {"clients": 0}
+    values = np.sort(accuracies(scores)[tested])
+    tail = max(1, len(values) // 10)
+    mean = float(values.mean())
+    squares = float(np.square(values).sum())
+    return {
+        "clients": int(tested.sum()),
+        "client_mean": mean,
+        "example_mean": float(np.asarray(scores.correct, np.float64).sum() / size.sum()),
+        "std": float(values.std()),
+        "noise_floor": float(np.sqrt(max(mean * (1 - mean), 0.0) * (1 / size[tested]).mean())),
+        "worst10": float(values[:tail].mean()),
+        "best10": float(values[-tail:].mean()),
+        "worst": float(values[0]),
+        "best": float(values[-1]),
+        "jain": float(values.sum() ** 2 / (len(values) * squares)) if squares > 0 else 1.0,
+        "loss": float(np.asarray(scores.loss, np.float64).sum() / size.sum()),
+    }

@@ -1,0 +1,239 @@
+"""One round, as one straight line.
+
+    sample ids -> gather rows -> map clients: loss, local training, score -> RoundInfo -> weigh
+      -> server chain -> apply -> scatter client states -> metrics
+
+A client's randomness is a fold of (round key, client id), never of its place in the cohort, so that the order of
+the cohort, chunks and devices cannot change its trajectory. No key is stored: a round is a function of the run's
+key and the round's number.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from fedjax_geo import layers, parallel, tree
+from fedjax_geo.batches import Work, check_work, num_local_steps, serve
+from fedjax_geo.diagnostics import conflict
+from fedjax_geo.objective import local_loss
+from fedjax_geo.shuffle import permuted
+from fedjax_geo.types import (
+    Array,
+    FederatedData,
+    Key,
+    Method,
+    PyTree,
+    Reports,
+    RoundInfo,
+    RoundState,
+    Task,
+    Variables,
+)
+
+Metrics = dict[str, Array]
+
+
+class Round(NamedTuple):
+    """A federated process as two pure functions."""
+
+    init: Callable[[Key, FederatedData], RoundState]
+    step: Callable[[RoundState, Key, FederatedData], tuple[RoundState, Metrics]]
+
+
+class _Client(NamedTuple):
+    """One row of the cohort."""
+
+    id: Array
+    key: Key
+    indices: Array
+    size: Array
+    state: PyTree
+
+
+def cohort_size(num_clients: int, fraction: float) -> int:
+    """Clients for a participation fraction: the smallest whole number not below it, and at least one.
+
+    Raises:
+        ValueError: if the fraction is not above 0 and at most 1.
+
+    >>> cohort_size(100, 0.29), cohort_size(100, 0.005), cohort_size(25, 0.1)
+    (29, 1, 3)
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(f"fraction must be above 0 and at most 1, got {fraction}")
+    return max(1, math.ceil(round(fraction * num_clients, 9)))  # .07 * 100 is 7.000000000000001
+
+
+def check_round(method: Method, data: FederatedData, cohort: int) -> None:
+    """Check that a method and a cohort fit a federation.
+
+    Raises:
+        ValueError: if the cohort is empty or larger than the population, or the method needs validation
+            examples that the federation does not have.
+    """
+    if not 1 <= cohort <= data.num_clients:
+        raise ValueError(
+            f"cohort must be between 1 and the population of {data.num_clients} clients, got {cohort}"
+        )
+    validation = 0 if data.validation is None else data.validation.y.shape[0]
+    if method.weighting.needs_server_data and validation == 0:
+        raise ValueError(
+            "this method's weighting needs a validation set at the server, and the data has none: "
+            "build the federation with one, such as validation=server_holdout(0.1)"
+        )
+
+
+def make_round(
+    method: Method,
+    task: Task,
+    *,
+    cohort: int,
+    work: Work = Work(),
+    strategy: parallel.Strategy | None = None,
+    diagnose: layers.Grouping | None = layers.module,
+) -> Round:
+    """Compose a method and a task into the functions that start and advance a federated process.
+
+    Args:
+        method: how clients train, how much they count, what the server does.
+        task: model, preparation of inputs, loss.
+        cohort: clients sampled each round, m, uniformly and without replacement.
+        work: batch size and amount of local work.
+        strategy: the layout over devices; default ``parallel.default_strategy()``.
+        diagnose: layer groups for the constraint residual among the round's metrics; None leaves
+            ``diagnostics.conflict`` out.
+
+    Returns:
+        ``Round(init, step)``; the data is an argument of both, never a constant of the program. ``step``
+        raises ``ValueError`` while it is traced if method, cohort and data do not fit.
+    """
+    check_work(work)
+    strategy = parallel.check(parallel.default_strategy() if strategy is None else strategy)
+    server = optax.with_extra_args_support(method.server)
+
+    def init(key: Key, data: FederatedData) -> RoundState:
+        check_round(method, data, cohort)
+        rows = jnp.asarray(data.examples.x[: work.batch_size])
+        example = task.prepare(rows, train=False, key=key)
+        variables = task.model.init(jax.random.fold_in(key, 0), example)
+        _check_params(variables.params)
+        n = data.num_clients
+        one = method.client.init(variables)
+        return RoundState(
+            round=jnp.zeros((), jnp.int32),
+            variables=variables,
+            server=server.init(variables.params),
+            weighting=method.weighting.init(n),
+            clients=jax.tree.map(lambda leaf: jnp.broadcast_to(leaf[None], (n, *leaf.shape)), one),
+            shared=method.client.init_shared(variables.params),
+            step=tree.zeros_like(variables.params),
+        )
+
+    def train_one(client: _Client, server_side: tuple) -> tuple:
+        variables, shared, round_number, examples, server_data = server_side
+        shuffle_key, train_key, score_key = jax.random.split(client.key, 3)
+        batches = serve(examples, client.indices, client.size, shuffle_key, work)
+        loss = local_loss(task, variables, batches, score_key)
+        out = method.client.train(
+            task, variables, shared, client.state, batches, round=round_number, key=train_key
+        )
+        has_examples = client.size > 0
+        out = out._replace(
+            update=tree.select(has_examples, out.update, tree.zeros_like(out.update)),
+            state=tree.select(has_examples, out.state, client.state),
+        )
+        trained = Variables(tree.subtract(variables.params, out.update), out.stats)
+        score = method.weighting.score(task, trained, out.update, server_data, score_key)
+        return out, loss, score
+
+    def step(state: RoundState, key: Key, data: FederatedData) -> tuple[RoundState, Metrics]:
+        check_round(method, data, cohort)
+        round_key = jax.random.fold_in(jax.random.fold_in(key, 1), state.round)
+        cohort_key, clients_key, server_key = jax.random.split(round_key, 3)
+
+        ids = jnp.sort(permuted(cohort_key, jnp.arange(cohort), data.num_clients))
+        ids = ids[parallel.arrange(num_local_steps(data.train.sizes[ids], work), strategy)]
+        sizes = data.train.sizes[ids]
+        clients = _Client(
+            id=ids,
+            key=jax.vmap(jax.random.fold_in, (None, 0))(clients_key, ids),
+            indices=data.train.indices[ids],
+            size=sizes,
+            state=tree.take(state.clients, ids),
+        )
+        server_side = (state.variables, state.shared, state.round, data.examples, data.validation)
+        out, losses, score = parallel.map_clients(train_one, clients, server_side, strategy)
+
+        info = RoundInfo(
+            weights=None,
+            num_examples=sizes,
+            num_steps=num_local_steps(sizes, work),
+            losses=losses,
+            client_ids=ids,
+            reports=Reports(client=out.report, score=score),
+            server_data=data.validation,
+            round=state.round,
+            key=server_key,
+        )
+        weights, weighting_state = method.weighting.weigh(info, state.weighting)
+        weights = tree.normalize(weights, sizes > 0)
+        info = info._replace(weights=weights)
+        per_client = tree.overall(weights)
+
+        params = state.variables.params
+        change, server_state = server.update(out.update, state.server, params, **info._asdict())
+        _check_change(change, params)
+        variables = Variables(optax.apply_updates(params, change), tree.average_stats(per_client, out.stats))
+        change = jax.tree.map(jnp.negative, change)
+
+        # Nobody counts: the model and the server stay as they are, the round is flagged.
+        active = jnp.sum(per_client) > 0
+        variables, server_state, weighting_state, change = tree.select(
+            active,
+            (variables, server_state, weighting_state, change),
+            (state.variables, state.server, state.weighting, tree.zeros_like(params)),
+        )
+        new_state = RoundState(
+            round=state.round + 1,
+            variables=variables,
+            server=server_state,
+            weighting=weighting_state,
+            clients=jax.tree.map(lambda all_, some: all_.at[ids].set(some), state.clients, out.state),
+            shared=method.client.share(state.shared, clients.state, out.state, data.num_clients),
+            step=change,
+        )
+        shares = tree.normalize(sizes.astype(losses.dtype), sizes > 0)
+        metrics = {name: tree.weighted_mean(shares, value) for name, value in out.metrics.items()}
+        metrics |= {
+            "examples": jnp.sum(sizes),
+            "max_weight": jnp.max(per_client),
+            "step_norm": tree.norm(change),
+            "skipped": ~active,
+        }
+        if diagnose is not None:
+            metrics |= conflict(change, out.update, per_client, state.step, diagnose)
+        return new_state, metrics
+
+    return Round(init, step)
+
+
+def _check_params(params: PyTree) -> None:
+    for name, leaf in zip(tree.paths(params), jax.tree.leaves(params), strict=True):
+        if not tree.is_float(leaf):
+            raise ValueError(
+                f"params must be floating point, and {name} is {leaf.dtype}: put what is not trained into stats"
+            )
+
+
+def _check_change(change: PyTree, params: PyTree) -> None:
+    """A chain without an aggregator, or with two, must not broadcast its way through."""
+    shapes = [(leaf.shape, like.shape) for leaf, like in zip(*map(jax.tree.leaves, (change, params)), strict=True)]
+    wrong = [f"{got} for {expected}" for got, expected in shapes if got != expected]
+    if wrong:
+        raise ValueError(
+            f"the server chain returned {wrong[0]}: it needs exactly one aggregator, such as weighted_mean()"
+        )

@@ -1,0 +1,49 @@
+"""A random permutation that is evaluated position by position.
+
+Ragged clients under one compiled program need permutations of ``n`` items where ``n`` is a traced number.
+Sorting random keys would cost the capacity of the largest client for every client and epoch; the
+swap-or-not shuffle (Hoang, Morris, Rogaway 2012) costs a few integer operations for each position asked for.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_geo.types import Array, Key
+
+_ROUNDS = 48
+
+
+def _scramble(x: Array) -> Array:
+    """A fixed mixing of 32 bits (xor-shift and odd multiplication)."""
+    x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
+    return x ^ (x >> 16)
+
+
+def permuted(key: Key, positions: Array, n: Array) -> Array:
+    """Where a random permutation of ``0..n-1`` sends the given positions.
+
+    Args:
+        key: chooses the permutation.
+        positions: int ``[...]``, each in ``0..n-1``.
+        n: int scalar, may be traced; the number of items, at least 1.
+
+    Returns:
+        int32 array of the shape of ``positions``; distinct positions get distinct values.
+
+    >>> sorted(permuted(jax.random.key(0), jnp.arange(5), 5).tolist())
+    [0, 1, 2, 3, 4]
+    """
+    n = jnp.asarray(n).astype(jnp.uint32)
+    pivots, salts = jax.random.bits(key, (2, _ROUNDS), jnp.uint32)
+
+    def swap_or_not(i: int, x: Array) -> Array:
+        pivot = pivots[i] % n
+        partner = (pivot + n - x) % n  # pairs x with pivot - x, an involution
+        coin = _scramble(jnp.maximum(x, partner) ^ salts[i]) & 1
+        return jnp.where(coin == 1, partner, x)
+
+    x = positions.astype(jnp.uint32)
+    for i in range(_ROUNDS):  # unrolled: one fused kernel instead of a loop of tiny ones
+        x = swap_or_not(i, x)
+    return x.astype(jnp.int32)

@@ -1,0 +1,230 @@
+"""Many rounds: blocks under one jit, evaluation between them, records on the host."""
+
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fedjax_geo import _validate, evaluate, layers, parallel
+from fedjax_geo.batches import Work, check_work
+from fedjax_geo.objective import cross_entropy
+from fedjax_geo.round import Round, check_round, make_round
+from fedjax_geo.types import Array, FederatedData, Key, Method, Model, RoundState, Task
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The model after ``round`` server updates (0: untouched), on all clients' test examples.
+
+    Attributes:
+        round: finished rounds.
+        summaries: ``evaluate.summarize`` of the ``global`` model, and of the ``personal`` models where the
+            method has some.
+        accuracies: accuracy of each client, ``[n]``, by the same names.
+    """
+
+    round: int
+    summaries: dict[str, dict[str, float]]
+    accuracies: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a callback is told after every block of rounds.
+
+    Attributes:
+        total_rounds: rounds of the whole run.
+        metrics: one entry for each round of the block, with its number ``round`` (from 1).
+        evaluation: of the model after the block; None if this block ends without one.
+        state: the state after the block, on the device; the next block takes its memory, so a callback that
+            wants to keep it must copy it.
+        seconds: wall time of the block's training and of its evaluation.
+    """
+
+    total_rounds: int
+    metrics: list[dict[str, float]]
+    evaluation: Evaluation | None
+    state: RoundState
+    seconds: dict[str, float]
+
+
+Callback = Callable[[Event], None]
+
+
+@dataclass
+class Result:
+    """A finished run.
+
+    Attributes:
+        state: after the last round.
+        evaluations: round 0 first.
+        metrics: one entry for each round.
+        compile_seconds: tracing and compiling the rounds.
+        round_seconds: wall time of training, divided by rounds.
+        diverged_at: the first round whose training loss was not finite, where the run stopped.
+    """
+
+    state: RoundState
+    evaluations: list[Evaluation] = field(default_factory=list)
+    metrics: list[dict[str, float]] = field(default_factory=list)
+    compile_seconds: float = 0.0
+    round_seconds: float = 0.0
+    diverged_at: int | None = None
+
+
+def make_block(process: Round, length: int) -> Callable[..., tuple[RoundState, dict[str, Array]]]:
+    """Several rounds as one function ``(state, key, data, count) -> (state, metrics [length])``.
+
+    ``count`` may be traced and at most ``length``, so that a shorter last block needs no second compilation.
+    """
+
+    def block(
+        state: RoundState, key: Key, data: FederatedData, count: Array
+    ) -> tuple[RoundState, dict[str, Array]]:
+        like = jax.eval_shape(process.step, state, key, data)[1]
+        buffers = jax.tree.map(lambda m: jnp.zeros((length, *m.shape), m.dtype), like)
+
+        def one(i: Array, carry: tuple) -> tuple:
+            state, buffers = carry
+            state, metrics = process.step(state, key, data)
+            return state, jax.tree.map(lambda b, value: b.at[i].set(value), buffers, metrics)
+
+        return jax.lax.fori_loop(0, count, one, (state, buffers))
+
+    return block
+
+
+def make_evaluation(
+    task: Task, method: Method, data: FederatedData, strategy: parallel.Strategy
+) -> Callable[[RoundState, FederatedData], Evaluation]:
+    """A function that evaluates a state on all clients' test examples."""
+    split = parallel.replicate(evaluate.flatten(data.test), strategy)
+
+    @jax.jit
+    def score(state: RoundState, data: FederatedData, split: evaluate.FlatSplit) -> dict[str, Any]:
+        scores = {"global": evaluate.score_global(task, state.variables, data.examples, split, data.num_clients)}
+        if jax.tree.leaves(state.clients):
+            scores["personal"] = evaluate.score_personal(
+                task, method.client, state.variables, state.clients, data, strategy
+            )
+        return scores
+
+    def run(state: RoundState, data: FederatedData) -> Evaluation:
+        scores = jax.device_get(score(state, data, split))
+        return Evaluation(
+            round=int(state.round),
+            summaries={name: evaluate.summarize(s) for name, s in scores.items()},
+            accuracies={name: evaluate.accuracies(s) for name, s in scores.items()},
+        )
+
+    return run
+
+
+def simulate(
+    method: Method,
+    model: Model,
+    data: FederatedData,
+    *,
+    rounds: int,
+    cohort: int,
+    seed: int = 0,
+    work: Work = Work(),
+    eval_every: int = 10,
+    strategy: parallel.Strategy | None = None,
+    example_loss: Callable[[Array, Array], Array] = cross_entropy,
+    diagnose: layers.Grouping | None = layers.module,
+    state: RoundState | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    """Run a federated method.
+
+    The run is a function of its arguments: the same seed gives the same bits on the same machine, and
+    methods with one seed see the same cohorts.
+
+    Args:
+        method: client, weighting, server.
+        model: to train.
+        data: the federation.
+        rounds: server updates, exactly.
+        cohort: clients per round, m.
+        seed: of everything random: initial model, cohorts, shuffles, dropout.
+        work: batch size and local epochs or steps.
+        eval_every: rounds between evaluations; the untouched and the final model are always evaluated.
+        strategy: layout over devices, default ``parallel.default_strategy()``.
+        example_loss: loss per example, ``(logits [b, c], labels [b]) -> [b]``.
+        diagnose: see ``make_round``.
+        state: continue from here (a state of the same method and data) up to ``rounds`` in all.
+        callbacks: told after round 0 and after every block.
+
+    Returns:
+        The final state and the history. A run whose training loss is no longer finite stops with a warning.
+
+    Raises:
+        ValueError: for arguments that do not fit, before anything is compiled.
+    """
+    _validate.at_least("rounds", rounds, 0)
+    _validate.at_least("eval_every", eval_every, 1)
+    _validate.at_least("cohort", cohort, 1)
+    check_work(work)
+    check_round(method, data, cohort)
+    strategy = parallel.check(parallel.default_strategy() if strategy is None else strategy)
+    task = Task(model, data.prepare, example_loss)
+    process = make_round(method, task, cohort=cohort, work=work, strategy=strategy, diagnose=diagnose)
+
+    key = jax.random.key(seed)
+    data = parallel.replicate(data, strategy)
+    if state is None:
+        state = jax.jit(process.init)(key, data)
+    state, key = parallel.replicate((state, key), strategy)
+    evaluation = make_evaluation(task, method, data, strategy)
+    result = Result(state)
+
+    def tell(metrics: list[dict[str, float]], seconds: float) -> None:
+        begin = time.perf_counter()
+        result.evaluations.append(evaluation(result.state, data))
+        result.metrics.extend(metrics)
+        spent = {"train": seconds, "evaluate": time.perf_counter() - begin}
+        for callback in callbacks:
+            callback(Event(rounds, metrics, result.evaluations[-1], result.state, spent))
+
+    done = int(state.round)
+    if done == 0:
+        tell([], 0.0)
+    if done >= rounds:
+        return result
+
+    begin = time.perf_counter()
+    block = jax.jit(make_block(process, eval_every), donate_argnums=0)
+    compiled = block.lower(state, key, data, jnp.int32(0)).compile()
+    result.compile_seconds = time.perf_counter() - begin
+
+    spent = 0.0
+    first = done
+    while done < rounds and result.diverged_at is None:
+        count = min(eval_every - done % eval_every, rounds - done)
+        begin = time.perf_counter()
+        result.state, buffers = compiled(result.state, key, data, jnp.int32(count))
+        buffers = jax.device_get(buffers)
+        seconds = time.perf_counter() - begin
+        spent += seconds
+        metrics = [
+            {"round": done + i + 1, **{name: float(values[i]) for name, values in buffers.items()}}
+            for i in range(count)
+        ]
+        result.diverged_at = next(
+            (int(m["round"]) for m in metrics if not np.isfinite(m.get("train_loss", 0.0))), None
+        )
+        done += count
+        result.round_seconds = spent / (done - first)
+        tell(metrics, seconds)
+    if result.diverged_at is not None:
+        warnings.warn(f"stopped: the training loss is not finite in round {result.diverged_at}", stacklevel=2)
+    return result
+
+
+__all__ = ["Callback", "Evaluation", "Event", "Result", "make_block", "make_evaluation", "simulate"]

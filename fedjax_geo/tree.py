@@ -1,0 +1,217 @@
+"""Arithmetic on trees along the client axis.
+
+A *stacked* tree has leaves ``[m, ...]``. Sums that feed a linear solve run at the highest matmul precision:
+on an accelerator the float32 default is a shorter format.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_geo.types import Array, PyTree
+
+_HIGHEST = jax.lax.Precision.HIGHEST
+
+
+def num_clients(stacked: PyTree) -> int:
+    """The common leading axis m of all leaves.
+
+    Raises:
+        ValueError: if there is no leaf, or the leaves disagree.
+    """
+    sizes = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(stacked)}
+    if len(sizes) != 1 or None in sizes:
+        found = sorted(str(s) for s in sizes)
+        raise ValueError(f"stacked leaves need one common leading client axis, got lengths {found}")
+    return sizes.pop()
+
+
+def _rows(leaf: Array) -> Array:
+    return leaf.reshape(leaf.shape[0], -1)
+
+
+def _column(weights: Array, leaf: Array) -> Array:
+    return weights.reshape(weights.shape + (1,) * (leaf.ndim - 1))
+
+
+def is_float(leaf: Array) -> bool:
+    """Whether a leaf holds floating-point numbers, the only ones that are averaged or projected."""
+    return jnp.issubdtype(leaf.dtype, jnp.inexact)
+
+
+def spread(weights: Any, tree: PyTree) -> PyTree:
+    """Client weights for each leaf: ``[m]`` becomes a tree of ``[m]``; a tree stays as it is."""
+    if isinstance(weights, jax.Array):
+        return jax.tree.map(lambda _: weights, tree)
+    return weights
+
+
+def normalize(weights: Any, counted: Array) -> Any:
+    """Client weights scaled to sum to one over the clients that count; the others get exactly zero.
+
+    Args:
+        weights: ``[m]``, or a tree of ``[m]``; not negative.
+        counted: bool ``[m]``, for example "has examples".
+
+    Returns:
+        The same structure; all zero where nothing counts.
+
+    >>> normalize(jnp.array([1.0, 3.0, 4.0]), jnp.array([True, True, False])).tolist()
+    [0.25, 0.75, 0.0]
+    """
+
+    def scale(w: Array) -> Array:
+        w = jnp.where(counted, w, 0)
+        whole = jnp.sum(w)
+        return jnp.where(whole > 0, w / jnp.where(whole > 0, whole, 1), 0)
+
+    return jax.tree.map(scale, weights)
+
+
+def overall(weights: Any) -> Array:
+    """One weight per client ``[m]``: the mean over the leaves where weights differ by leaf."""
+    leaves = jax.tree.leaves(weights)
+    return functools.reduce(jnp.add, leaves) / len(leaves)
+
+
+def weighted_mean(weights: Any, stacked: PyTree) -> PyTree:
+    """``sum_i w_i x_i`` per leaf, for weights that sum to one.
+
+    Clients of weight zero are left out by selection, so that whatever they hold (NaN included) does not
+    matter. Integer leaves are not averaged: their result is zero, which as an update keeps the old value.
+
+    Args:
+        weights: ``[m]``, or a tree like ``stacked`` of ``[m]``.
+        stacked: leaves ``[m, ...]``.
+
+    Returns:
+        Leaves ``[...]`` of unchanged dtype.
+
+    >>> weighted_mean(jnp.array([0.25, 0.75]), {"w": jnp.array([[0.0], [4.0]])})
+    {'w': Array([3.], dtype=float32)}
+    """
+
+    def mean(w: Array, leaf: Array) -> Array:
+        if not is_float(leaf):
+            return jnp.zeros_like(leaf[0])
+        w = _column(w.astype(leaf.dtype), leaf)
+        return jnp.sum(jnp.where(w == 0, 0, w * leaf), axis=0)
+
+    return jax.tree.map(mean, spread(weights, stacked), stacked)
+
+
+def average_stats(weights: Array, stacked: PyTree) -> PyTree:
+    """Model statistics of a cohort: floating-point leaves by weighted mean, counters by their maximum."""
+
+    def merge(leaf: Array) -> Array:
+        if not is_float(leaf):
+            return jnp.max(jnp.where(_column(weights, leaf) == 0, leaf.min(0, keepdims=True), leaf), axis=0)
+        return weighted_mean(weights, leaf)
+
+    return jax.tree.map(merge, stacked)
+
+
+def dot_rows(stacked: Array, single: Array) -> Array:
+    """``<x_i, z>`` for each client of one leaf: ``[m, ...]``, ``[...]`` -> ``[m]``."""
+    return jnp.matmul(_rows(stacked), single.reshape(-1), precision=_HIGHEST)
+
+
+def gram_rows(stacked: Array) -> Array:
+    """``<x_i, x_j>`` of one leaf: ``[m, ...]`` -> ``[m, m]``."""
+    rows = _rows(stacked)
+    return jnp.matmul(rows, rows.T, precision=_HIGHEST)
+
+
+def combine_rows(coefficients: Array, stacked: Array) -> Array:
+    """``sum_i c_i x_i`` of one leaf at full precision: ``[m]``, ``[m, ...]`` -> ``[...]``."""
+    total = jnp.matmul(coefficients, _rows(stacked), precision=_HIGHEST)
+    return total.reshape(stacked.shape[1:])
+
+
+def squared_norm_rows(stacked: Array) -> Array:
+    """``||x_i||^2`` of one leaf: ``[m, ...]`` -> ``[m]``."""
+    return jnp.sum(jnp.square(_rows(stacked)), axis=1)
+
+
+def total(terms: Sequence[Array]) -> Array:
+    """Sum of per-leaf results."""
+    return functools.reduce(jnp.add, terms)
+
+
+def gram(stacked: PyTree) -> Array:
+    """Gram matrix ``<x_i, x_j>`` over whole trees: leaves ``[m, ...]`` -> ``[m, m]``."""
+    return total([gram_rows(leaf) for leaf in jax.tree.leaves(stacked)])
+
+
+def dots(stacked: PyTree, single: PyTree) -> Array:
+    """``<x_i, z>`` over whole trees -> ``[m]``."""
+    return total([dot_rows(a, b) for a, b in zip(*map(jax.tree.leaves, (stacked, single)), strict=True)])
+
+
+def norms(stacked: PyTree) -> Array:
+    """Euclidean norm of each client's whole tree -> ``[m]``."""
+    return jnp.sqrt(total([squared_norm_rows(leaf) for leaf in jax.tree.leaves(stacked)]))
+
+
+def norm(single: PyTree) -> Array:
+    """Euclidean norm of one tree."""
+    return jnp.sqrt(total([jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(single)]))
+
+
+def finite_clients(stacked: PyTree) -> Array:
+    """Which clients hold only finite numbers -> bool ``[m]``."""
+    leaves = [leaf for leaf in jax.tree.leaves(stacked) if is_float(leaf)]
+    return functools.reduce(jnp.logical_and, [jnp.all(jnp.isfinite(_rows(x)), axis=1) for x in leaves])
+
+
+def select(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
+    """``yes`` where the scalar condition holds, else ``no``, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+def take(stacked: PyTree, index: Array) -> PyTree:
+    """Rows of every leaf."""
+    return jax.tree.map(lambda leaf: leaf[index], stacked)
+
+
+def subtract(a: PyTree, b: PyTree) -> PyTree:
+    """``a - b`` leaf by leaf."""
+    return jax.tree.map(jnp.subtract, a, b)
+
+
+def add(a: PyTree, b: PyTree) -> PyTree:
+    """``a + b`` leaf by leaf."""
+    return jax.tree.map(jnp.add, a, b)
+
+
+def zeros_like(tree: PyTree) -> PyTree:
+    """Zeros of the same shapes and dtypes."""
+    return jax.tree.map(jnp.zeros_like, tree)
+
+
+def paths(tree: PyTree) -> list[str]:
+    """Name of each leaf, ``conv1/kernel``, in flattening order."""
+    return [
+        jax.tree_util.keystr(path, simple=True, separator="/")
+        for path, _ in jax.tree_util.tree_leaves_with_path(tree)
+    ]
+
+
+def grouped(per_leaf: Callable[..., Array], labels: PyTree, *trees: PyTree) -> dict[str, Array]:
+    """Sum of ``per_leaf(*leaves)`` over the leaves of each layer group.
+
+    Args:
+        per_leaf: function of one leaf of each tree.
+        labels: tree of strings like the trees.
+        *trees: trees of one structure.
+
+    Returns:
+        Label -> sum, labels in sorted order.
+    """
+    terms: dict[str, list[Array]] = {}
+    for label, *leaves in zip(*map(jax.tree.leaves, (labels, *trees)), strict=True):
+        terms.setdefault(label, []).append(per_leaf(*leaves))
+    return {label: total(terms[label]) for label in sorted(terms)}
