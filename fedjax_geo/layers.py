@@ -38,8 +38,8 @@ def module(params: PyTree) -> PyTree:
     as a class token, is a group of its own. A norm, which holds a scale and a bias at most, joins the
     convolution beside it whose name is the same but for the words that tell their kinds: ``norm1`` joins
     ``conv1``, ``GroupNorm_0`` joins ``Conv_0``, ``shortcut_norm`` joins ``shortcut_conv``. A norm without
-    such a convolution is a group of its own. (The rule goes by name because a dictionary of parameters forgets
-    the order of its modules.)
+    such a convolution is a group of its own. (The rule goes by name because a dictionary of parameters
+    forgets the order of its modules.)
 
     >>> module({"conv1": {"kernel": jax.numpy.ones((3, 3, 1, 8))}, "norm1": {"scale": 1.0}, "token": 0.0})
     {'conv1': {'kernel': 'conv1'}, 'norm1': {'scale': 'conv1'}, 'token': 'token'}

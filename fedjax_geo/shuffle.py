@@ -10,14 +10,13 @@ import jax.numpy as jnp
 
 from fedjax_geo.types import Array, Key
 
-_ROUNDS = 48
+_ROUNDS = 24  # an item stays where it was in all of them with probability 2^-24
 
 
 def _scramble(x: Array) -> Array:
-    """A fixed mixing of 32 bits (xor-shift and odd multiplication)."""
+    """A fixed mixing of 32 bits, xor-shifts and odd multiplications, whose high bits are good coins."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
-    return x ^ (x >> 16)
+    return (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
 
 
 def permuted(key: Key, positions: Array, n: Array) -> Array:
@@ -36,14 +35,11 @@ def permuted(key: Key, positions: Array, n: Array) -> Array:
     """
     n = jnp.asarray(n).astype(jnp.uint32)
     pivots, salts = jax.random.bits(key, (2, _ROUNDS), jnp.uint32)
-
-    def swap_or_not(i: int, x: Array) -> Array:
-        pivot = pivots[i] % n
-        partner = (pivot + n - x) % n  # pairs x with pivot - x, an involution
-        coin = _scramble(jnp.maximum(x, partner) ^ salts[i]) & 1
-        return jnp.where(coin == 1, partner, x)
-
+    pivots = pivots % n
     x = positions.astype(jnp.uint32)
     for i in range(_ROUNDS):  # unrolled: one fused kernel instead of a loop of tiny ones
-        x = swap_or_not(i, x)
+        pivot = pivots[i]
+        partner = jnp.where(x <= pivot, pivot - x, pivot + n - x)  # pivot - x modulo n, an involution
+        swap = _scramble(jnp.maximum(x, partner) ^ salts[i]) >> 31
+        x = jnp.where(swap == 1, partner, x)
     return x.astype(jnp.int32)

@@ -7,7 +7,7 @@ large enough, which need not happen. Here one draw is made and then repaired.
 
 import numpy as np
 
-from fedjax_geo.data._parts import check_alpha, check_clients, indices_by_class, top_up
+from fedjax_geo.data._parts import check_alpha, check_clients, cut_points, indices_by_class, top_up
 from fedjax_geo.data._source import IntArray
 
 
@@ -33,15 +33,14 @@ def dirichlet(
 
     >>> labels = np.repeat(np.arange(2), 50)
     >>> [np.bincount(labels[part], minlength=2).tolist() for part in dirichlet(labels, 3, 1.0, seed=0)]
-    [[20, 1], [29, 21], [1, 28]]
+    [[19, 1], [30, 20], [1, 29]]
     """
     check_alpha(alpha)
     check_clients(len(labels), num_clients, min_examples)
     rng = np.random.default_rng(seed)
     dealt: list[list[IntArray]] = []  # [class][client]
     for members in indices_by_class(labels):
-        proportions = rng.dirichlet(np.full(num_clients, alpha))
-        cuts = np.rint(np.cumsum(proportions)[:-1] * len(members)).astype(int)
-        dealt.append(np.split(rng.permutation(members), np.minimum(cuts, len(members))))
+        cuts = cut_points(rng.dirichlet(np.full(num_clients, alpha)), len(members))
+        dealt.append(np.split(rng.permutation(members), cuts))
     parts = [rng.permutation(np.concatenate(pieces)) for pieces in zip(*dealt, strict=True)]
     return top_up(parts, min_examples)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fedjax_geo.data._source import IntArray
 
@@ -24,13 +25,11 @@ def check_clients(num_examples: int, num_clients: int, min_examples: int = 0) ->
     if min_examples < 0:
         raise ValueError(f"min_examples must not be negative, got {min_examples}")
     if num_clients > num_examples:
-        raise ValueError(
-            f"num_clients={num_clients} exceeds the {num_examples} examples; use at most as many"
-        )
+        raise ValueError(f"num_clients={num_clients} must not exceed the {num_examples} examples")
     if num_clients * min_examples > num_examples:
         raise ValueError(
-            f"min_examples={min_examples} is impossible with {num_examples} examples for {num_clients} clients; "
-            f"at most {num_examples // num_clients}"
+            f"min_examples={min_examples} is impossible for {num_clients} clients with {num_examples} examples; "
+            f"use at most {num_examples // num_clients}"
         )
 
 
@@ -46,21 +45,24 @@ def indices_by_class(labels: IntArray) -> list[IntArray]:
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
+def cut_points(proportions: npt.NDArray[np.float64], size: int) -> IntArray:
+    """Where to cut ``size`` examples for n clients, ``np.split`` style: [n - 1]; the last takes the remainder."""
+    return np.floor(np.cumsum(proportions)[:-1] * size).astype(np.int64)
+
+
 def top_up(parts: Sequence[IntArray], minimum: int) -> list[IntArray]:
-    """Fill every part up to ``minimum``, one example at a time from the end of the largest part.
+    """Fill every part up to ``minimum`` from the end of the currently largest parts, which keep as many.
 
-    Clients are filled in order; among equally large parts the first one gives.
+    Parts are filled in order; of equally large ones the first gives. There must be enough examples.
     """
+    parts = list(parts)
     sizes = np.array([len(part) for part in parts])
-    lists: dict[int, list[int]] = {}  # only the parts that change
-
-    def members(client: int) -> list[int]:
-        return lists.setdefault(client, parts[client].tolist())
-
-    for client in np.flatnonzero(sizes < minimum).tolist():
+    for client in np.flatnonzero(sizes < minimum):
         while sizes[client] < minimum:
-            donor = int(sizes.argmax())
-            members(client).append(members(donor).pop())
-            sizes[client] += 1
-            sizes[donor] -= 1
-    return [np.array(lists[i], dtype=part.dtype) if i in lists else part for i, part in enumerate(parts)]
+            donor = sizes.argmax()
+            moved = min(minimum - sizes[client], sizes[donor] - minimum)
+            parts[client] = np.concatenate([parts[client], parts[donor][-moved:]])
+            parts[donor] = parts[donor][:-moved]
+            sizes[client] += moved
+            sizes[donor] -= moved
+    return parts

@@ -20,7 +20,7 @@ class DatasetCorrupt(ValueError):
     """A file of a data set is not what it should be."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Source:
     """A data set before anybody federates it.
 
@@ -36,6 +36,22 @@ class Source:
     licence: str
     client_ids: npt.NDArray[np.int32] | None = None  # [N], whose example it is, where that is known
     client_names: tuple[str, ...] = ()  # by client id
+
+    def __post_init__(self) -> None:
+        """Check that the fields belong together.
+
+        Raises:
+            ValueError: arrays of different lengths, or a label or client id without a name.
+        """
+        n, ids = len(self.labels), self.client_ids
+        if len(self.images) != n or (ids is not None and len(ids) != n):
+            raise ValueError(f"images, labels and client_ids must be equally many, there are {n} labels")
+        for what, values, names in (
+            ("labels", self.labels, self.class_names),
+            ("client_ids", ids, self.client_names),
+        ):
+            if values is not None and n and not (values.min() >= 0 and values.max() < len(names)):
+                raise ValueError(f"{what} must be in [0, {len(names)}), got {values.min()} to {values.max()}")
 
     def __len__(self) -> int:
         """Examples, N."""

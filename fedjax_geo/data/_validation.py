@@ -55,7 +55,7 @@ def pooled_clients(fraction: float) -> Validation:
 
 
 def surrogate(source: Source) -> Validation:
-    """All examples of another data set with the same classes and image shape."""
+    """All examples of another data set with the same classes in the same order, image shape and pixel scale."""
     return Validation(surrogate=source)
 
 
@@ -105,8 +105,8 @@ def surrogate_examples(other: Source, source: Source) -> Examples:
     for what, theirs, ours in (
         ("image shape", other.images.shape[1:], source.images.shape[1:]),
         ("largest pixel value", other.prepare.divisor, source.prepare.divisor),
-        ("number of classes", other.num_classes, source.num_classes),
+        ("classes", other.class_names, source.class_names),
     ):
         if theirs != ours:
-            raise ValueError(f"the surrogate's {what} is {theirs}, the clients' is {ours}")
+            raise ValueError(f"the surrogate's {what}: {theirs}, the clients': {ours}; they must be equal")
     return other.examples()

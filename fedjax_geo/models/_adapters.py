@@ -18,8 +18,8 @@ def from_nnx(factory: Callable[..., nnx.Module], *, features: str | None = None)
 
     Parameters are the module's ``nnx.Param``, statistics its ``nnx.BatchStat``, both as nested dictionaries
     with the names of the attributes as keys. The module is made anew for each call, set to train or to eval,
-    with its random streams seeded from the key, and keeps nothing. It is passed ``rngs`` and ``mask`` (bool [b],
-    never all False) if it takes arguments of those names.
+    with its random streams seeded from the key, and keeps nothing. It is passed ``rngs`` and ``mask``
+    (bool [b], never all False) if it takes arguments of those names.
 
     Args:
       factory: ``(shape, rngs) -> module``, where ``shape`` is that of one example.
@@ -104,9 +104,7 @@ def from_linen(module: linen.Module) -> Model:
         found = flax.core.unfreeze(module.init(key, x, **options(train=False, mask=None)))
         params, stats = found.pop("params", {}), found.pop("batch_stats", ())
         if found:
-            raise ValueError(
-                f"only collections 'params' and 'batch_stats' are supported, got {sorted(found)}"
-            )
+            raise ValueError(f"only collections 'params' and 'batch_stats' are supported, got {sorted(found)}")
         return Variables(_floating(params), stats)
 
     def apply(
@@ -116,7 +114,7 @@ def from_linen(module: linen.Module) -> Model:
         rngs = None if key is None else {"dropout": key}
         mutable = ["batch_stats"] if train else []
         logits, changed = module.apply(collections, x, **options(train, mask), rngs=rngs, mutable=mutable)
-        return logits, flax.core.unfreeze(changed).get("batch_stats", variables.stats)
+        return logits, flax.core.unfreeze(changed).get("batch_stats") or variables.stats
 
     return Model(init, apply)
 
@@ -175,9 +173,7 @@ def _from_dict(state: nnx.State, tree: PyTree) -> nnx.State:
     def at(path: tuple[Any, ...]) -> Array:
         return functools.reduce(lambda node, name: node[str(name)], path, tree)
 
-    return nnx.from_flat_state(
-        (path, variable.replace(at(path))) for path, variable in nnx.to_flat_state(state)
-    )
+    return nnx.from_flat_state((path, variable.replace(at(path))) for path, variable in nnx.to_flat_state(state))
 
 
 def _seeded(state: nnx.State, key: Key | None, train: bool) -> nnx.State:

@@ -18,6 +18,8 @@ Convolution = Callable[..., Array]  # as jax.lax.conv_general_dilated, with imag
 
 native: Convolution = lax.conv_general_dilated
 
+_LAYOUT = ("NHWC", "HWIO", "NHWC")
+
 
 def patches(
     lhs: Array,
@@ -25,6 +27,7 @@ def patches(
     window_strides: Sequence[int],
     padding: str | Sequence[tuple[int, int]],
     *,
+    dimension_numbers: Any = _LAYOUT,
     precision: Any = None,
     preferred_element_type: Any = None,
     **options: Any,
@@ -36,6 +39,7 @@ def patches(
       rhs: kernel [kh, kw, c, out].
       window_strides: of height and width.
       padding: ``"SAME"``, ``"VALID"`` or (low, high) of height and width.
+      dimension_numbers: the layout, no other than that.
       precision: of the matrix product.
       preferred_element_type: type of the result.
       **options: what else flax passes; only its defaults are supported.
@@ -51,12 +55,10 @@ def patches(
     >>> patches(x, kernel, (2, 2), "SAME").shape
     (2, 4, 4, 16)
     """
-    _check(lhs, rhs, options)
+    _check(lhs, rhs, dimension_numbers, options)
     kh, kw, c, out = rhs.shape
     b, *size, _ = lhs.shape
-    pads = (
-        lax.padtype_to_pads(size, (kh, kw), window_strides, padding) if isinstance(padding, str) else padding
-    )
+    pads = lax.padtype_to_pads(size, (kh, kw), window_strides, padding) if isinstance(padding, str) else padding
     x = jnp.pad(lhs, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else lhs
     sh, sw = window_strides
     h, w = (x.shape[1] - kh) // sh + 1, (x.shape[2] - kw) // sw + 1
@@ -77,17 +79,12 @@ def patches(
     return y.reshape(b, h, w, out)
 
 
-def _check(lhs: Array, rhs: Array, options: dict[str, Any]) -> None:
+def _check(lhs: Array, rhs: Array, dimension_numbers: Any, options: dict[str, Any]) -> None:
     if lhs.ndim != 4:
         raise ValueError(f"patches needs images [b, h, w, c], got shape {lhs.shape}")
-    layout = lax.conv_dimension_numbers(lhs.shape, rhs.shape, ("NHWC", "HWIO", "NHWC"))
-    supported: dict[str, Any] = {
-        "lhs_dilation": (1, 1),
-        "rhs_dilation": (1, 1),
-        "dimension_numbers": layout,
-        "feature_group_count": 1,
-        "batch_group_count": 1,
-    }
+    layout, wanted = (lax.conv_dimension_numbers(lhs.shape, rhs.shape, d) for d in (dimension_numbers, _LAYOUT))
+    if layout != wanted:
+        raise ValueError(f"patches needs dimension_numbers={_LAYOUT}, got {dimension_numbers}; use native")
     for name, value in options.items():
-        if value is not None and value != supported.get(name):
-            raise ValueError(f"patches supports only {name}={supported.get(name)}, got {value}; use native")
+        if value not in (None, 1, (1, 1)):
+            raise ValueError(f"patches does not support {name}={value}; use native")

@@ -66,6 +66,4 @@ def mlp(num_classes: int, hidden: Sequence[int] = (200, 200)) -> Model:
     for name, width in [("num_classes", num_classes), *(("hidden", width) for width in hidden)]:
         if width < 1:
             raise ValueError(f"{name} must be positive, got {width}")
-    return from_nnx(
-        lambda shape, rngs: MLP(math.prod(shape), num_classes, hidden, rngs=rngs), features="features"
-    )
+    return from_nnx(lambda shape, rngs: MLP(math.prod(shape), num_classes, hidden, rngs=rngs), features="features")
