@@ -118,7 +118,7 @@ def _merged(params: PyTree) -> dict[Path, Path]:
         leaves[owner] |= set(path[len(owner) :])
     # A convolution by its parent and the part of its name that it shares with its norm.
     convolutions = {_kinship(owner): owner for owner in leaves if ranks.get((*owner, "kernel"), 0) >= 3}
-    norms = {owner for owner, members in leaves.items() if members and members <= _OF_A_NORM}
+    norms = {owner for owner, members in leaves.items() if owner and members and members <= _OF_A_NORM}
     return {path: convolutions.get(_kinship(o), o) if o in norms else o for path, o in home.items()}
 
 

@@ -19,7 +19,7 @@ def _scramble(x: Array) -> Array:
     return (x ^ (x >> 15)) * jnp.uint32(0x846CA68B)
 
 
-def permuted(key: Key, positions: Array, n: Array) -> Array:
+def permuted(key: Key, positions: Array, n: Array | int) -> Array:
     """Where a random permutation of ``0..n-1`` sends the given positions.
 
     Args:
@@ -33,6 +33,8 @@ def permuted(key: Key, positions: Array, n: Array) -> Array:
     >>> sorted(permuted(jax.random.key(0), jnp.arange(5), 5).tolist())
     [0, 1, 2, 3, 4]
     """
+    if isinstance(n, int) and n == 1:  # nothing to shuffle, and XLA does not compile the folded constants
+        return jnp.zeros_like(positions, jnp.int32)
     n = jnp.asarray(n).astype(jnp.uint32)
     pivots, salts = jax.random.bits(key, (2, _ROUNDS), jnp.uint32)
     pivots = pivots % n

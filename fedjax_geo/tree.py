@@ -43,10 +43,20 @@ def is_float(leaf: Array) -> bool:
 
 
 def spread(weights: Any, tree: PyTree) -> PyTree:
-    """Client weights for each leaf: ``[m]`` becomes a tree of ``[m]``; a tree stays as it is."""
-    if isinstance(weights, jax.Array):
+    """Client weights for each leaf of a tree.
+
+    Args:
+        weights: ``[m]``, the same for every leaf, or a tree of ``[m]`` that has a leaf of the same path for each
+            of ``tree``; it may have more, as where ``optax.partition`` hands a link some of the leaves.
+        tree: what is weighted.
+
+    Returns:
+        A tree of ``[m]`` like ``tree``.
+    """
+    if jax.tree_util.all_leaves([weights]):
         return jax.tree.map(lambda _: weights, tree)
-    return weights
+    named = dict(zip(paths(weights), jax.tree.leaves(weights), strict=True))
+    return jax.tree.unflatten(jax.tree.structure(tree), [named[path] for path in paths(tree)])
 
 
 def normalize(weights: Any, counted: Array) -> Any:

@@ -98,6 +98,11 @@ def test_a_norm_joins_convolutions_only_and_only_beside_it():
     assert layers.names(layers.module(params)) == ["fc", "inner/conv1", "linear1", "norm1"]
 
 
+def test_a_bare_scale_is_not_a_norm_of_the_model():
+    params = {"scale": jnp.zeros(()), "conv": conv(3, 1, 4)}
+    assert layers.module(params)["scale"] != layers.module(params)["conv"]["kernel"]
+
+
 def test_leaves_that_belong_to_no_module_are_alone():
     params = {"token": jnp.zeros(4), "patch": {"kernel": jnp.zeros((4, 4)), "position": jnp.zeros(4)}}
     assert layers.module(params) == {

@@ -1,4 +1,4 @@
-"""The constraints ``U g = rho`` of one layer group, and the two sides on which they can be solved."""
+"""The constraints ``U g = rho`` of one layer group, as an ``m x m`` system and back."""
 
 from typing import NamedTuple
 
@@ -7,9 +7,6 @@ import jax.numpy as jnp
 
 from fedjax_geo import tree
 from fedjax_geo.types import Array, PyTree
-
-_HIGHEST = jax.lax.Precision.HIGHEST
-_Side = tuple[Array, Array, Array]  # matrix [k, k], right side [k], cutoff []
 
 
 class System(NamedTuple):
@@ -26,11 +23,6 @@ class System(NamedTuple):
     def width(self) -> int:
         """Numbers in the group, d_q."""
         return sum(leaf.size for leaf in self.reference)
-
-    @property
-    def narrow(self) -> bool:
-        """Whether the group is narrower than the cohort, so that U U^T is singular."""
-        return self.width < self.norms.shape[0]
 
 
 def _length(leaves: list[Array]) -> Array:
@@ -93,36 +85,17 @@ def _cutoff(system: System) -> Array:
     return jnp.maximum(jnp.sum(system.usable), system.width).astype(system.norms.dtype) * eps
 
 
-def gram_side(system: System) -> _Side:
-    """``(U U^T) y = rho - U ghat``, ``m x m``."""
+def gram_system(system: System) -> tuple[Array, Array, Array]:
+    """``(U U^T) y = rho - U ghat``: matrix ``[m, m]``, right side ``[m]`` and cut-off ``[]`` for a solver."""
     gram = tree.total([tree.gram_rows(u) for u in system.updates])
     matrix = gram / (system.norms[:, None] * system.norms[None, :])
     return matrix, _residual(system), _cutoff(system)
 
 
-def combine_clients(system: System, y: Array) -> list[Array]:
+def combine(system: System, y: Array) -> list[Array]:
     """``U^T y``, or the raw update of a client that is alone."""
     coefficients = jnp.where(system.alone, system.usable.astype(y.dtype), y / system.norms)
     return [tree.combine_rows(coefficients, u) for u in system.updates]
-
-
-def width_side(system: System) -> _Side:
-    """``(U^T U) z = U^T (rho - U ghat)``, ``d_q x d_q``; z is the correction itself."""
-    m = system.norms.shape[0]
-    rows = jnp.concatenate([u.reshape(m, -1) for u in system.updates], axis=1) / system.norms[:, None]
-    matrix = jnp.matmul(rows.T, rows, precision=_HIGHEST)
-    return matrix, jnp.matmul(_residual(system), rows, precision=_HIGHEST), _cutoff(system)
-
-
-def split_width(system: System, z: Array) -> list[Array]:
-    """The correction ``z`` cut into leaves, or the raw update of a client that is alone."""
-    parts, start = [], 0
-    for u, r in zip(system.updates, system.reference, strict=True):
-        part = z[start : start + r.size].reshape(r.shape)
-        raw = tree.combine_rows(system.usable.astype(z.dtype), u)
-        parts.append(jnp.where(system.alone, raw, part))
-        start += r.size
-    return parts
 
 
 def finish(system: System, correction: list[Array]) -> list[Array]:

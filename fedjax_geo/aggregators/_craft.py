@@ -6,8 +6,9 @@ reference ghat of length one (or zero):
     minimise ||g - ghat||^2 / 2  subject to  U g = rho,     g = ghat + pinv(U) (rho - U ghat).
 
 So every client gets its share of descent, ``u_i . g = rho_i``, and what no client of this round can see of the
-reference is kept. The m x m Gram system of all groups is solved in one batch; a group narrower than the cohort
-is solved on its own d x d side, where the constraints hold in the least-squares sense.
+reference is kept. The m x m Gram systems ``(U U^T) y = rho - U ghat`` of all groups are solved in one batch, and
+``g = ghat + U^T y``. Where clients contradict one another, or outnumber the width of the group, the constraints
+hold in the least-squares sense.
 """
 
 from collections.abc import Callable
@@ -17,15 +18,7 @@ import jax.numpy as jnp
 
 from fedjax_geo import layers as layer_groups
 from fedjax_geo import tree
-from fedjax_geo.aggregators._constraints import (
-    combine_clients,
-    finish,
-    gram_side,
-    grouped_systems,
-    split_width,
-    ungroup,
-    width_side,
-)
+from fedjax_geo.aggregators._constraints import combine, finish, gram_system, grouped_systems, ungroup
 from fedjax_geo.aggregators._solvers import Solver, ridge
 from fedjax_geo.types import Aggregator, PyTree
 
@@ -84,16 +77,12 @@ def craft(
         anchor = reference(state.previous, updates, params=params, weights=weights, **info)
         labels = layers(state.previous)
         systems = grouped_systems(labels, updates, anchor, tree.spread(weights, updates), raw_single)
-        wide = [label for label, system in systems.items() if not system.narrow]
-        directions = {}
-        if wide:  # one batched solve
-            sides = [gram_side(systems[label]) for label in wide]
-            answers = solver(*(jnp.stack(parts) for parts in zip(*sides, strict=True)))
-            for label, y in zip(wide, answers, strict=True):
-                directions[label] = finish(systems[label], combine_clients(systems[label], y))
-        for label in systems.keys() - set(wide):
-            z = solver(*(part[None] for part in width_side(systems[label])))[0]
-            directions[label] = finish(systems[label], split_width(systems[label], z))
+        parts = zip(*map(gram_system, systems.values()), strict=True)
+        answers = solver(*map(jnp.stack, parts))  # all groups in one batch
+        directions = {
+            label: finish(system, combine(system, y))
+            for (label, system), y in zip(systems.items(), answers, strict=True)
+        }
         direction = ungroup(labels, updates, directions)
         return direction, CraftState(direction)
 

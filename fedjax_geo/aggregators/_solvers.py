@@ -1,8 +1,8 @@
 """Solving the symmetric, possibly singular systems that the constraints of CRAFT lead to.
 
-A solver maps ``(matrix [Q, k, k], right side [Q, k], cutoff [Q])`` to ``y [Q, k]``, close to
+A solver maps ``(matrix [Q, m, m], right side [Q, m], cutoff [Q])`` to ``y [Q, m]``, close to
 ``pinv(matrix) @ right side``. ``cutoff`` is the relative size below which the authors' code takes a singular
-value of U for zero; the matrix is ``U U^T`` or ``U^T U``, so its eigenvalues are the squares.
+value of U for zero; the matrix is ``U U^T``, so its eigenvalues are the squares.
 """
 
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def ridge(delta: float | None = None, steps: int = 3) -> Solver:
 def spectral(rtol: float | None = None) -> Solver:
     """Truncated eigendecomposition, the rank rule of the authors' code.
 
-    Keeps eigenvalues above ``max(rtol^2, k * eps)`` of the largest; below that a Gram matrix cannot tell
+    Keeps eigenvalues above ``max(rtol^2, m * eps)`` of the largest; below that a Gram matrix cannot tell
     a singular value from rounding.
 
     Args:

@@ -4,9 +4,9 @@ import math
 
 from flax import nnx
 
-from fedjax_geo.models._adapters import from_nnx
 from fedjax_geo.models._conv import Convolution, patches
 from fedjax_geo.models._layers import conv, linear
+from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._pool import max_pool_2x2
 from fedjax_geo.types import Array, Model
 

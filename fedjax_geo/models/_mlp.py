@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from flax import nnx
 
-from fedjax_geo.models._adapters import from_nnx
 from fedjax_geo.models._layers import linear
+from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.types import Array, Model
 
 

@@ -1,15 +1,14 @@
-"""Adapters from flax NNX, flax Linen and bare functions to ``Model``, all that the library sees of them."""
+"""Adapter from flax NNX to ``Model``."""
 
 import functools
-import inspect
 from collections.abc import Callable
 from typing import Any
 
-import flax
 import jax
 import jax.numpy as jnp
-from flax import linen, nnx
+from flax import nnx
 
+from fedjax_geo.models._calls import accepted, floating, some_valid
 from fedjax_geo.types import Array, Key, Model, PyTree, Variables
 
 
@@ -43,7 +42,7 @@ def from_nnx(factory: Callable[..., nnx.Module], *, features: str | None = None)
 
     def init(key: Key, x: Array) -> Variables:
         _, (params, stats, _) = _split(factory(x.shape[1:], nnx.Rngs(key)))
-        return Variables(_floating(_to_dict(params)), _to_dict(stats) or ())
+        return Variables(floating(_to_dict(params)), _to_dict(stats) or ())
 
     def call(
         method: str, variables: Variables, x: Array, train: bool, key: Key | None, mask: Array | None
@@ -57,9 +56,11 @@ def from_nnx(factory: Callable[..., nnx.Module], *, features: str | None = None)
         )
         (module.train if train else module.eval)()
         function = getattr(module, method)
-        options = {"rngs": None if key is None else nnx.Rngs(key), "mask": _some(mask)}
-        out = function(x, **_accepted(function, options))
-        return out, _to_dict(nnx.state(module, nnx.BatchStat)) or () if train else variables.stats
+        options = {"rngs": None if key is None else nnx.Rngs(key), "mask": some_valid(mask)}
+        out = function(x, **accepted(function, options))
+        if not train:
+            return out, variables.stats
+        return out, _to_dict(nnx.state(module, nnx.BatchStat)) or ()
 
     def apply(
         variables: Variables, x: Array, *, train: bool, key: Key | None = None, mask: Array | None = None
@@ -73,80 +74,6 @@ def from_nnx(factory: Callable[..., nnx.Module], *, features: str | None = None)
         return call(features, variables, x, train, key, mask)[0]
 
     return Model(init, apply, None if features is None else features_of)
-
-
-def from_linen(module: linen.Module) -> Model:
-    """Makes a model of a flax Linen module.
-
-    Parameters are its collection ``params``, statistics ``batch_stats``. The module is passed a random stream
-    ``dropout`` and those of ``train``, ``deterministic``, ``use_running_average`` and ``mask`` (bool [b],
-    never all False) that it takes.
-
-    Args:
-      module: takes inputs [b, ...] and returns logits [b, c].
-
-    Returns:
-      A model.
-
-    Raises:
-      ValueError: in use, if a parameter is not floating point or if the module has other collections.
-
-    >>> model = from_linen(linen.Dense(10))
-    >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones((1, 4)))).params
-    {'bias': (10,), 'kernel': (4, 10)}
-    """
-
-    def options(train: bool, mask: Array | None) -> dict[str, Any]:
-        mode = {"train": train, "deterministic": not train, "use_running_average": not train}
-        return _accepted(module.__call__, {**mode, "mask": _some(mask)})
-
-    def init(key: Key, x: Array) -> Variables:
-        found = flax.core.unfreeze(module.init(key, x, **options(train=False, mask=None)))
-        params, stats = found.pop("params", {}), found.pop("batch_stats", ())
-        if found:
-            raise ValueError(f"only collections 'params' and 'batch_stats' are supported, got {sorted(found)}")
-        return Variables(_floating(params), stats)
-
-    def apply(
-        variables: Variables, x: Array, *, train: bool, key: Key | None = None, mask: Array | None = None
-    ) -> tuple[Array, PyTree]:
-        collections = {"params": variables.params, "batch_stats": variables.stats or {}}
-        rngs = None if key is None else {"dropout": key}
-        mutable = ["batch_stats"] if train else []
-        logits, changed = module.apply(collections, x, **options(train, mask), rngs=rngs, mutable=mutable)
-        return logits, flax.core.unfreeze(changed).get("batch_stats") or variables.stats
-
-    return Model(init, apply)
-
-
-def from_functions(init: Callable[[Key, Array], PyTree], apply: Callable[[PyTree, Array], Array]) -> Model:
-    """Makes a model of two functions, for models without statistics and without randomness.
-
-    Args:
-      init: ``(key, x [b, ...]) -> params``.
-      apply: ``(params, x [b, ...]) -> logits [b, c]``.
-
-    Returns:
-      A model.
-
-    Raises:
-      ValueError: in use, if a parameter is not floating point.
-
-    >>> model = from_functions(lambda key, x: jnp.zeros((x.shape[1], 10)), lambda w, x: x @ w)
-    >>> model.init(jax.random.key(0), jnp.ones((1, 4))).params.shape
-    (4, 10)
-    """
-
-    def init_variables(key: Key, x: Array) -> Variables:
-        return Variables(_floating(init(key, x)))
-
-    def apply_variables(
-        variables: Variables, x: Array, *, train: bool, key: Key | None = None, mask: Array | None = None
-    ) -> tuple[Array, PyTree]:
-        del train, key, mask
-        return apply(variables.params, x), variables.stats
-
-    return Model(init_variables, apply_variables)
 
 
 def _split(module: nnx.Module) -> tuple[nnx.GraphDef, tuple[nnx.State, ...]]:
@@ -190,22 +117,3 @@ def _seeded(state: nnx.State, key: Key | None, train: bool) -> nnx.State:
         return jnp.zeros(variable.shape, variable.dtype)
 
     return nnx.from_flat_state((path, v.replace(start(i, v))) for i, (path, v) in enumerate(variables))
-
-
-def _floating(params: PyTree) -> PyTree:
-    for path, leaf in jax.tree_util.tree_leaves_with_path(params):
-        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            raise ValueError(f"parameters must be floating point, got {jnp.result_type(leaf)} at {name}")
-    return params
-
-
-def _some(mask: Array | None) -> Array | None:
-    """``mask``, or all True in place of all False, whose mean would be NaN, and its gradient."""
-    return None if mask is None else mask | ~mask.any()
-
-
-def _accepted(function: Callable[..., Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The options that the function takes."""
-    taken = inspect.signature(function).parameters
-    return {name: value for name, value in options.items() if name in taken}
