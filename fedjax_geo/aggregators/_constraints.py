@@ -64,8 +64,9 @@ def grouped_systems(
     """
     members: dict[str, list[tuple[Array, Array, Array]]] = {}
     for label, *leaves in zip(*map(jax.tree.leaves, (labels, updates, reference, weights)), strict=True):
-        if tree.is_float(leaves[0]):
-            members.setdefault(label, []).append(tuple(leaves))
+        if tree.is_float(leaves[0]):  # solved in float32 at least
+            wide = jnp.promote_types(leaves[0].dtype, jnp.float32)
+            members.setdefault(label, []).append(tuple(leaf.astype(wide) for leaf in leaves))
     systems = {}
     for label in sorted(members):
         u, r, w = (list(column) for column in zip(*members[label], strict=True))

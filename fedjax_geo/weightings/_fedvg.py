@@ -58,7 +58,7 @@ def validation_gradient(batch_size: int = 500, *, train: bool = False) -> Measur
         task: Task, variables: Variables, update: PyTree, server_data: Examples | None, key: Key
     ) -> PyTree:
         del update
-        if server_data is None:
+        if server_data is None or not server_data.y.shape[0]:
             raise ValueError("validation_gradient needs server data: give the federation a validation set")
         return mean_gradient(task, variables, server_data, batch_size=batch_size, train=train, key=key)
 

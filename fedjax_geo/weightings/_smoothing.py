@@ -10,7 +10,8 @@ from fedjax_geo.types import Array, PyTree
 
 
 def _renormalize(rows: Array) -> Array:
-    return rows / jnp.sum(rows, axis=1, keepdims=True)
+    whole = jnp.sum(rows, axis=1, keepdims=True)
+    return rows / jnp.where(whole > 0, whole, 1)
 
 
 def _on_rows(smooth: Callable[[Array, list[str]], Array]) -> Callable[[PyTree], PyTree]:
