@@ -52,11 +52,10 @@ def run_folder(path: str | Path, config: dict[str, Any]) -> Callable[[Event], No
             file.writelines(json.dumps(_plain(row)) + "\n" for row in rows)
 
     def callback(event: Event) -> None:
+        evaluation = event.evaluation
         append("metrics.jsonl", event.metrics)
-        if event.evaluation is not None:
-            e = event.evaluation
-            append("evaluations.jsonl", [{"round": e.round, **e.summaries}])
-            append("clients.jsonl", [{"round": e.round, **e.accuracies}])
+        append("evaluations.jsonl", [{"round": evaluation.round, **evaluation.summaries}])
+        append("clients.jsonl", [{"round": evaluation.round, **evaluation.accuracies}])
 
     return callback
 
@@ -97,8 +96,9 @@ class ProgressBar:
 
         def callback(event: Event) -> None:
             fields = {}
-            if event.evaluation is not None and event.evaluation.summaries["global"]["clients"]:
-                fields["accuracy"] = f"{event.evaluation.summaries['global']['client_mean']:.3f}"
+            summary = event.evaluation.summaries["global"]
+            if summary["clients"]:
+                fields["accuracy"] = f"{summary['client_mean']:.3f}"
             if event.metrics:
                 fields["speed"] = f"{len(event.metrics) / max(event.seconds['train'], 1e-9):.1f} rounds/s"
             self._bar.update(task, advance=len(event.metrics), **fields)

@@ -141,10 +141,12 @@ def make_round(
         out = method.client.train(
             task, variables, shared, client.state, batches, round=round_number, key=train_key
         )
-        has_examples = client.size > 0
+        answered = (client.size > 0) & out.answered
         out = out._replace(
-            update=tree.select(has_examples, out.update, tree.zeros_like(out.update)),
-            state=tree.select(has_examples, out.state, client.state),
+            update=tree.select(answered, out.update, tree.zeros_like(out.update)),
+            state=tree.select(answered, out.state, client.state),
+            answered=answered,
+            num_steps=jnp.where(answered, batches.num_steps if out.num_steps is None else out.num_steps, 0),
         )
         trained = Variables(tree.subtract(variables.params, out.update), out.stats)
         score = method.weighting.score(task, trained, out.update, server_data, score_key)
@@ -167,11 +169,13 @@ def make_round(
         )
         server_side = (state.variables, state.shared, state.round, data.examples, data.validation)
         out, losses, score = parallel.map_clients(train_one, clients, server_side, strategy)
+        # A client that does not answer counts as one without examples.
+        sizes, losses = jnp.where(out.answered, sizes, 0), jnp.where(out.answered, losses, 0)
 
         info = RoundInfo(
             weights=None,
             num_examples=sizes,
-            num_steps=num_local_steps(sizes, work),
+            num_steps=out.num_steps,
             losses=losses,
             client_ids=ids,
             reports=Reports(client=out.report, score=score),

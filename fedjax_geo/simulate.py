@@ -40,7 +40,7 @@ class Event:
     Attributes:
         total_rounds: rounds of the whole run.
         metrics: one entry for each round of the block, with its number ``round`` (from 1).
-        evaluation: of the model after the block; None if this block ends without one.
+        evaluation: of the model after the block.
         state: the state after the block, on the device; the next block takes its memory, so a callback that
             wants to keep it must copy it.
         seconds: wall time of the block's training and of its evaluation.
@@ -48,7 +48,7 @@ class Event:
 
     total_rounds: int
     metrics: list[dict[str, float]]
-    evaluation: Evaluation | None
+    evaluation: Evaluation
     state: RoundState
     seconds: dict[str, float]
 

@@ -88,6 +88,8 @@ class ClientOutput(NamedTuple):
     state: PyTree  # kept until this client is sampled again
     report: PyTree = ()  # anything the server side asked for
     metrics: dict[str, Array] = {}  # noqa: RUF012 - scalars a person reads
+    answered: Array | bool = True  # if not, the server hears nothing and the client keeps its state
+    num_steps: Array | None = None  # local steps taken, where they are not those of the batches
 
 
 def _no_shared(params: PyTree) -> PyTree:
