@@ -1,0 +1,1 @@
+"""Scripts: thin, one for each table or figure, plus ``quickstart`` and ``run``."""

@@ -155,4 +155,3 @@ def find(name: str) -> Recipe:
     close = difflib.get_close_matches(name, METHODS, 1)
     hint = f", did you mean '{close[0]}'?" if close else "."
     raise ValueError(f"unknown method '{name}'{hint} Known: {', '.join(sorted(METHODS))}")
-

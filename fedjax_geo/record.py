@@ -35,17 +35,15 @@ def run_folder(path: str | Path, config: dict[str, Any]) -> Callable[[Event], No
       (null where a client has no test examples).
 
     Args:
-        path: a folder, made here.
+        path: a folder, made when the first rounds are told.
         config: anything that JSON can hold.
 
     Raises:
         FileExistsError: if the folder already holds a run; nothing is overwritten.
     """
     folder = Path(path)
-    folder.mkdir(parents=True, exist_ok=True)
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} already holds a run: choose another folder or remove it")
-    (folder / "config.json").write_text(json.dumps(_plain(config), indent=2) + "\n")
 
     def append(name: str, rows: list[dict[str, Any]]) -> None:
         with (folder / name).open("a") as file:
@@ -53,6 +51,9 @@ def run_folder(path: str | Path, config: dict[str, Any]) -> Callable[[Event], No
 
     def callback(event: Event) -> None:
         evaluation = event.evaluation
+        if not (folder / "config.json").exists():  # a run that fails before its first round leaves nothing behind
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "config.json").write_text(json.dumps(_plain(config), indent=2) + "\n")
         append("metrics.jsonl", event.metrics)
         append("evaluations.jsonl", [{"round": evaluation.round, **evaluation.summaries}])
         append("clients.jsonl", [{"round": evaluation.round, **evaluation.accuracies}])
@@ -95,7 +96,7 @@ class ProgressBar:
         task: TaskID = self._bar.add_task(name, total=rounds, accuracy="  -  ", speed="compiling")
 
         def callback(event: Event) -> None:
-            fields = {}
+            fields: dict[str, Any] = {}
             summary = event.evaluation.summaries["global"]
             if summary["clients"]:
                 fields["accuracy"] = f"{summary['client_mean']:.3f}"

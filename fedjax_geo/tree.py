@@ -22,10 +22,9 @@ def num_clients(stacked: PyTree) -> int:
     Raises:
         ValueError: if there is no leaf, or the leaves disagree.
     """
-    sizes = {leaf.shape[0] if leaf.ndim else None for leaf in jax.tree.leaves(stacked)}
-    if len(sizes) != 1 or None in sizes:
-        found = sorted(str(s) for s in sizes)
-        raise ValueError(f"stacked leaves need one common leading client axis, got lengths {found}")
+    sizes = {leaf.shape[0] if leaf.ndim else -1 for leaf in jax.tree.leaves(stacked)}
+    if len(sizes) != 1 or -1 in sizes:
+        raise ValueError(f"stacked leaves need one common leading client axis, got lengths {sorted(sizes)}")
     return sizes.pop()
 
 

@@ -51,7 +51,11 @@ def test_personal_models_are_each_scored_on_their_own_client():
     shifts = jnp.arange(8.0)
 
     def personalize(variables, state):
-        return Variables(jax.tree.map(lambda p: p + 0.1 * state * jnp.sin(jnp.arange(p.size)).reshape(p.shape), variables.params))
+        return Variables(
+            jax.tree.map(
+                lambda p: p + 0.1 * state * jnp.sin(jnp.arange(p.size)).reshape(p.shape), variables.params
+            )
+        )
 
     client = ClientAlgorithm(train=None, personalize=personalize)
     scores = evaluate.score_personal(TASK, client, VARIABLES, shifts, DATA, Strategy(chunk=3), batch_size=4)

@@ -96,7 +96,13 @@ def test_arranging_deals_equal_work_to_every_device(devices):
 
 def test_mapping_pads_and_cuts():
     x = jnp.arange(5.0)
-    for strategy in (Strategy(), Strategy(chunk=2), Strategy(chunk=1), Strategy(chunk=9), Strategy(2, clients_mesh(4))):
+    for strategy in (
+        Strategy(),
+        Strategy(chunk=2),
+        Strategy(chunk=1),
+        Strategy(chunk=9),
+        Strategy(2, clients_mesh(4)),
+    ):
         out = parallel.map_clients(lambda a, b: a * b, x, jnp.float32(2), strategy)
         np.testing.assert_array_equal(out, 2 * x)
 

@@ -123,9 +123,7 @@ def plain_loop(optimizer, data, model, key, state, work):
     return ends
 
 
-@pytest.mark.parametrize(
-    "optimizer", [optax.sgd(0.1, momentum=0.9), optax.adamw(0.01)], ids=["momentum", "adamw"]
-)
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.1, momentum=0.9), optax.adamw(0.01)], ids=["momentum", "adamw"])
 def test_every_client_equals_a_plain_python_loop(ragged, optimizer):
     """Padding changes neither parameters, moments nor step counts, whatever the optimizer."""
     work = Work(batch_size=8, epochs=2)

@@ -78,7 +78,9 @@ def test_the_run_folder_holds_everything(seven_rounds):
     assert json.loads((run / "config.json").read_text()) == {"seed": 0, "data": "made by a test"}
     rows = record.read_lines(run / "metrics.jsonl")
     assert [r["round"] for r in rows] == [1, 2, 3, 4, 5, 6, 7]
-    assert {"train_loss", "worst_cosine", "conflict_share", "constraint_residual", "previous_cosine"} <= set(rows[0])
+    assert {"train_loss", "worst_cosine", "conflict_share", "constraint_residual", "previous_cosine"} <= set(
+        rows[0]
+    )
     evaluations = record.read_lines(run / "evaluations.jsonl")
     assert [e["round"] for e in evaluations] == [0, 3, 6, 7]
     assert evaluations[-1]["global"] == pytest.approx(result.evaluations[-1].summaries["global"])

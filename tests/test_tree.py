@@ -103,7 +103,10 @@ def test_one_weight_per_client_serves_every_leaf():
 
 def test_weights_by_leaf_find_their_leaf_in_a_part_of_the_tree():
     weights = jax.tree.unflatten(jax.tree.structure(stacked), [jnp.full(M, i) for i in range(3)])
-    assert jax.tree.map(lambda leaf: int(leaf[0]), tree.spread(weights, stacked)) == {"a": 0, "b": {"c": 1, "d": 2}}
+    assert jax.tree.map(lambda leaf: int(leaf[0]), tree.spread(weights, stacked)) == {
+        "a": 0,
+        "b": {"c": 1, "d": 2},
+    }
     part = {"b": {"d": stacked["b"]["d"]}}
     assert jax.tree.map(lambda leaf: int(leaf[0]), tree.spread(weights, part)) == {"b": {"d": 2}}
 
@@ -117,7 +120,11 @@ def test_mean_with_weights_by_leaf():
 
 
 def test_statistics_are_averaged_and_counters_take_their_maximum():
-    stats = {"var": jnp.array([1.0, 3.0, 99.0]), "batches": jnp.array([7, 4, 100]), "on": jnp.array([False, True, True])}
+    stats = {
+        "var": jnp.array([1.0, 3.0, 99.0]),
+        "batches": jnp.array([7, 4, 100]),
+        "on": jnp.array([False, True, True]),
+    }
     found = tree.average_stats(jnp.array([0.5, 0.5, 0.0]), stats)
     assert float(found["var"]) == 2
     assert (found["batches"].dtype, int(found["batches"])) == (jnp.int32, 7)
@@ -125,7 +132,9 @@ def test_statistics_are_averaged_and_counters_take_their_maximum():
 
 
 def test_counters_of_clients_without_weight_do_not_count():
-    found = tree.average_stats(jnp.array([1.0, 0.0]), {"batches": jnp.array([-3, 5]), "var": jnp.array([2.0, jnp.nan])})
+    found = tree.average_stats(
+        jnp.array([1.0, 0.0]), {"batches": jnp.array([-3, 5]), "var": jnp.array([2.0, jnp.nan])}
+    )
     assert int(found["batches"]) == -3
     assert float(found["var"]) == 2
 

@@ -91,7 +91,9 @@ def ragged(seed=0, sizes=(0, 1, 2, 5, 9, 13, 20, 7), features=6, num_classes=3, 
     )
 
 
-def run(method, model, data, *, rounds=1, cohort=None, seed=0, work=Work(), example_loss=loss_is_output, **options):
+def run(
+    method, model, data, *, rounds=1, cohort=None, seed=0, work=Work(), example_loss=loss_is_output, **options
+):
     """Rounds by plain calls of the jitted step -> (state, list of metrics)."""
     cohort = data.num_clients if cohort is None else cohort
     process = make_round(method, Task(model, data.prepare, example_loss), cohort=cohort, work=work, **options)

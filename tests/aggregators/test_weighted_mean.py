@@ -85,7 +85,9 @@ def test_weights_may_differ_by_leaf():
     weights = {"a": np.float32([1, 0]), "b": np.float32([0.25, 0.75])}
     link = weighted_mean()
     found, _ = link.update(
-        {"a": jnp.array([1.0, 2.0]), "b": jnp.array([[0.0], [4.0]])}, (), weights=jax.tree.map(jnp.asarray, weights)
+        {"a": jnp.array([1.0, 2.0]), "b": jnp.array([[0.0], [4.0]])},
+        (),
+        weights=jax.tree.map(jnp.asarray, weights),
     )
     np.testing.assert_array_equal(found["a"], 1)
     np.testing.assert_array_equal(found["b"], [3])
