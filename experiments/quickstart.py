@@ -25,14 +25,16 @@ class Config:
     Attributes:
         rounds: server updates of each method.
         cohort: clients per round, of 14.
-        lr: learning rate of the clients.
+        lr: learning rate of the clients, for all methods.
+        craft_server_lr: learning rate of the server for CRAFT, whose directions have a length of order one.
         seed: of everything random.
         out: folder for the run records and the figure.
     """
 
     rounds: int = 100
     cohort: int = 7
-    lr: float = 0.1
+    lr: float = 0.3
+    craft_server_lr: float = 0.3
     seed: int = 0
     out: Path = Path("runs")
 
@@ -44,8 +46,8 @@ def main(config: Config) -> None:
     compared = {
         "FedAvg": methods.fedavg(lr=config.lr),
         "FedVG": methods.fedvg(lr=config.lr),
-        "CRAFT": methods.craft(lr=config.lr, server_lr=1.0),
-        "CRAFT + FedVG": methods.craft_fedvg(lr=config.lr, server_lr=1.0),
+        "CRAFT": methods.craft(lr=config.lr, server_lr=config.craft_server_lr),
+        "CRAFT + FedVG": methods.craft_fedvg(lr=config.lr, server_lr=config.craft_server_lr),
     }
     folder = config.out / time.strftime("quickstart-%Y%m%d-%H%M%S")
     results = {}

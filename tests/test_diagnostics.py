@@ -69,7 +69,7 @@ def test_a_craft_step_meets_its_constraints_at_any_server_rate(rate):
     updates, previous = trees(UPDATES, PREVIOUS)
     link = craft()
     state = link.init(previous)._replace(previous=previous)
-    step, _ = link.update(updates, state, weights=jnp.asarray(WEIGHTS, jnp.float32))
+    step, _ = jax.jit(link.update)(updates, state, weights=jnp.asarray(WEIGHTS, jnp.float32))
     step = jax.tree.map(lambda leaf: rate * leaf, step)
     found = measure(step, updates, jnp.asarray(WEIGHTS, jnp.float32), previous, layers=layers.module)
     assert found["constraint_residual"] < 1e-5

@@ -12,7 +12,7 @@ def dropout(inner: ClientAlgorithm, probability: float) -> ClientAlgorithm:
 
     Args:
         inner: how the client trains.
-        probability: not to answer.
+        probability: of not answering.
 
     Raises:
         ValueError: if it is not between 0 and 1.

@@ -1,6 +1,6 @@
 """A client that does not train but tells its gradient, as in FedLF.
 
-Pan, Li, Li, Liang, Lin, Wang, 2024, "FedLF: Layer-Wise Fair Federated Learning", AAAI 2024.
+Pan, Li, Yu, Wang, Wang, Tang, Zhao, 2024, "FedLF: Layer-Wise Fair Federated Learning", AAAI 2024.
 """
 
 import jax

@@ -23,7 +23,7 @@ def straggler(
 
     Args:
         inner: how the client trains.
-        probability: to straggle.
+        probability: of straggling.
         fraction: share of the work done, in (0, 1], or a function of a key that draws it, such as
             ``jax.random.uniform``.
 

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_geo import aggregators, layers
+from fedjax_geo import aggregators
 
 SOLVERS = {"ridge": aggregators.ridge(), "spectral": aggregators.spectral()}
 
@@ -75,7 +75,3 @@ def two_groups(flat, cut):
 def flat(tree):
     """The inverse of ``two_groups``."""
     return np.concatenate([tree["a"]["kernel"], tree["a"]["bias"], tree["b"]["kernel"]], axis=-1)
-
-
-def by_model(params):
-    return layers.model(params)

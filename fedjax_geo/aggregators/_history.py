@@ -1,0 +1,35 @@
+"""The last update of every client of the population, for aggregators that look back."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fedjax_geo import _validate
+from fedjax_geo.aggregators._cohort import column
+from fedjax_geo.types import Array, PyTree
+
+
+class History(NamedTuple):
+    """Stored updates; as much memory as n models."""
+
+    updates: PyTree  # leaves [n, ...]
+    seen: Array  # round of each, -1 for clients never seen, int32 [n]
+
+
+def no_history(params: PyTree, num_clients: int) -> History:
+    """The history before the first round."""
+    n = _validate.at_least("num_clients", num_clients, 1)
+    empty = jax.tree.map(lambda p: jnp.zeros((n, *p.shape), p.dtype), params)
+    return History(empty, jnp.full((n,), -1, jnp.int32))
+
+
+def record(history: History, updates: PyTree, usable: Array, client_ids: Array, round: Array) -> History:
+    """The history after a round; clients that are not usable keep what they had."""
+
+    def put(stored: Array, new: Array) -> Array:
+        kept = jnp.where(column(usable, new), new.astype(stored.dtype), stored[client_ids])
+        return stored.at[client_ids].set(kept)
+
+    rounds = jnp.broadcast_to(jnp.asarray(round, history.seen.dtype), usable.shape)
+    return History(jax.tree.map(put, history.updates, updates), put(history.seen, rounds))
