@@ -14,7 +14,7 @@ from fedjax_geo import _validate, evaluate, layers, parallel
 from fedjax_geo.batches import Work, check_work
 from fedjax_geo.objective import cross_entropy
 from fedjax_geo.round import Round, check_round, make_round
-from fedjax_geo.types import Array, FederatedData, Key, Method, Model, RoundState, Task
+from fedjax_geo.types import Array, FederatedData, Key, Method, Model, RoundState, Task, serve_global
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def make_evaluation(
     @jax.jit
     def score(state: RoundState, data: FederatedData, split: evaluate.FlatSplit) -> dict[str, Any]:
         scores = {"global": evaluate.score_global(task, state.variables, data.examples, split, data.num_clients)}
-        if jax.tree.leaves(state.clients):
+        if method.client.personalize is not serve_global:
             scores["personal"] = evaluate.score_personal(
                 task, method.client, state.variables, state.clients, data, strategy
             )

@@ -73,7 +73,7 @@ class Batches(NamedTuple):
     ``get`` and ``ordered`` are functions of a traced step. A client without examples has zero steps.
     """
 
-    get: Callable[[Array], Batch]  # step in [0, num_steps) -> a training batch
+    get: Callable[[Array], Batch]  # any step from 0 -> a training batch
     num_steps: Array  # K, int32 []
     ordered: Callable[[Array], Batch]  # index in [0, num_ordered) -> a batch of one pass over all examples
     num_ordered: Array  # int32 []
@@ -107,7 +107,8 @@ def _no_state(variables: Variables) -> PyTree:
     return ()
 
 
-def _serve_global(variables: Variables, state: PyTree) -> Variables:
+def serve_global(variables: Variables, state: PyTree) -> Variables:
+    """What a client serves unless its algorithm personalises: the global model."""
     del state
     return variables
 
@@ -124,7 +125,7 @@ class ClientAlgorithm(NamedTuple):
     # (shared, states before [m, ...], states after [m, ...], n) -> shared for the next round
     share: Callable[[PyTree, PyTree, PyTree, int], PyTree] = _keep_shared
     # (variables, state) -> what this client would serve
-    personalize: Callable[[Variables, PyTree], Variables] = _serve_global
+    personalize: Callable[[Variables, PyTree], Variables] = serve_global
 
 
 class Reports(NamedTuple):

@@ -8,8 +8,8 @@ Frank-Wolfe methods crawl on the ill-conditioned Gram matrices of similar or opp
 unique the iterates stay inside, away from any one vertex; the vector it stands for is unique.
 
 Accuracy, for rows of at most unit length: float64, gap of the objective below 1e-14 and ``V^T lambda`` within 1e-8
-of the shortest vector; float32, gap below 1e-6 and within 3e-4 where the shortest vector is zero or the rows are
-nearly equal, 1e-6 typically. The rounding of the Gram matrix itself allows no more.
+of the shortest vector; float32, gap below 1e-6 and within 1e-5 as a rule, 3e-4 where the shortest vector is zero
+or the rows are nearly equal. The rounding of the Gram matrix itself allows no more.
 """
 
 from typing import NamedTuple

@@ -1,6 +1,6 @@
 """FedDyn: a linear term that makes the clients' optima agree with the server's.
 
-Acar, Zhao, Navarro, Mattina, Whatmough, Saligrama, 2021, "Federated Learning Based on Dynamic Regularization",
+Acar, Zhao, Matas, Mattina, Whatmough, Saligrama, 2021, "Federated Learning Based on Dynamic Regularization",
 arXiv 2111.04263.
 """
 
@@ -20,7 +20,7 @@ def feddyn(optimizer: Optimizer, alpha: float = 0.1) -> ClientAlgorithm:
 
         ``h <- h + (alpha / n) sum_i g_i``,  ``step = mean_i g_i + h / alpha``
 
-    over the cohort, with a uniform mean (``uniform()`` weights) and a server learning rate of 1.
+    over the cohort, with a uniform mean and a server learning rate of 1: ``aggregators.feddyn_server``.
 
     Args:
         optimizer: of the local steps, as in ``local_sgd``.

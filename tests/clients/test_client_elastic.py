@@ -25,17 +25,22 @@ def test_held_and_trained_examples_are_a_partition(size, held, steps):
     examples = Examples(jnp.arange(size, dtype=jnp.float32)[:, None], jnp.zeros(size, jnp.int32))
     rows = jnp.arange(size, dtype=jnp.int32)
     batches = serve(examples, rows, jnp.int32(size), jax.random.key(3), Work(4, 2))
-    count, measured, training = _split(batches, 0.3)
+    held_batches = -(-held // 4)
 
-    def seen(get, numbers):
-        chosen = jax.vmap(get)(jnp.asarray(numbers, jnp.int32))
-        return np.sort(np.asarray(chosen.x)[np.asarray(chosen.mask), 0])
+    @jax.jit
+    def serve_all():
+        count, measured, training = _split(batches, 0.3)
+        own = jax.vmap(measured)(jnp.arange(held_batches, dtype=jnp.int32))
+        return count, training.num_steps, own, jax.vmap(training.get)(jnp.arange(steps, dtype=jnp.int32))
 
-    own = seen(measured, np.arange(int(count)))
-    assert len(own) == held and int(training.num_steps) == steps
+    def true_rows(batch, chosen=slice(None)):
+        return np.asarray(batch.x)[chosen][np.asarray(batch.mask)[chosen]][:, 0]
+
+    count, num_steps, own, others = serve_all()
+    assert (int(count), int(num_steps)) == (held_batches, steps) and len(true_rows(own)) == held
     for epoch in range(2):
-        others = seen(training.get, np.arange(epoch * steps // 2, (epoch + 1) * steps // 2))
-        np.testing.assert_array_equal(np.sort(np.concatenate([own, others])), np.arange(size))
+        trained = true_rows(others, slice(epoch * steps // 2, (epoch + 1) * steps // 2))
+        np.testing.assert_array_equal(np.sort(np.concatenate([true_rows(own), trained])), np.arange(size))
 
 
 def test_sensitivities_against_numpy():

@@ -1,10 +1,11 @@
-"""Server links beside the aggregators: what happens to stacked updates before, and to the direction after.
+"""The adaptive server optimizers of federated learning.
 
-Ordinary optax links work after an aggregator unchanged, because updates are pseudo-gradients.
+Reddi, Charles, Zaheer, Garrett, Rush, Konecny, Kumar, McMahan, 2021, "Adaptive Federated Optimization",
+arXiv 2003.00295.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,35 +15,6 @@ from fedjax_geo import _validate, tree
 from fedjax_geo.types import Array, PyTree
 
 SecondMoment = Callable[[Array, Array], Array]  # (v, squared pseudo-gradient) -> v
-
-
-def per_client(link: optax.GradientTransformation) -> optax.GradientTransformationExtraArgs:
-    """A stateless optax link applied to every client's update by itself: ``[m, ...]`` -> ``[m, ...]``.
-
-    Raises:
-        ValueError: at ``init``, if the link keeps state, since a slot of the cohort is not one client.
-
-    >>> link = per_client(optax.clip_by_global_norm(1.0))
-    >>> clipped, _ = link.update(jnp.array([[3.0, 4.0], [0.3, 0.4]]), link.init(jnp.zeros(2)))
-    >>> clipped.round(3).tolist()
-    [[0.6..., 0.8...], [0.3..., 0.4...]]
-    """
-
-    def init(params: PyTree) -> PyTree:
-        state = link.init(params)
-        if jax.tree.leaves(state):
-            raise ValueError(f"per_client needs a link without state, got one whose state is {state}")
-        return state
-
-    def update(updates: PyTree, state: PyTree, params: PyTree = None, **info: Any) -> tuple[PyTree, PyTree]:
-        del info
-
-        def one(client_update: PyTree) -> PyTree:
-            return link.update(client_update, state, params)[0]
-
-        return jax.vmap(one)(updates), state
-
-    return optax.GradientTransformationExtraArgs(init, update)
 
 
 class FedOptState(NamedTuple):
