@@ -1,6 +1,8 @@
 """How much each client counts."""
 
+from fedjax_geo.weightings._afl import afl
 from fedjax_geo.weightings._by_examples import by_examples, uniform
+from fedjax_geo.weightings._by_validation import by_validation_accuracy, by_validation_loss
 from fedjax_geo.weightings._fedvg import (
     Measure,
     client_update,
@@ -12,10 +14,14 @@ from fedjax_geo.weightings._fedvg import (
 )
 from fedjax_geo.weightings._mix import mix
 from fedjax_geo.weightings._smoothing import graph_average, moving_average
+from fedjax_geo.weightings._tilted import tilted
 
 __all__ = [
     "Measure",
+    "afl",
     "by_examples",
+    "by_validation_accuracy",
+    "by_validation_loss",
     "client_update",
     "fedvg",
     "graph_average",
@@ -24,6 +30,7 @@ __all__ = [
     "mix",
     "moving_average",
     "spectral_norm",
+    "tilted",
     "uniform",
     "validation_gradient",
 ]
