@@ -106,8 +106,7 @@ def weighted_mean(weights: Any, stacked: PyTree) -> PyTree:
     def mean(w: Array, leaf: Array) -> Array:
         if not is_float(leaf):
             return jnp.zeros_like(leaf[0])
-        w = _column(w.astype(leaf.dtype), leaf)
-        return jnp.sum(jnp.where(w == 0, 0, w * leaf), axis=0)
+        return combine_rows(w.astype(leaf.dtype), leaf)
 
     return jax.tree.map(mean, spread(weights, stacked), stacked)
 
@@ -135,9 +134,23 @@ def gram_rows(stacked: Array) -> Array:
 
 
 def combine_rows(coefficients: Array, stacked: Array) -> Array:
-    """``sum_i c_i x_i`` of one leaf at full precision: ``[m]``, ``[m, ...]`` -> ``[...]``."""
-    total = jnp.matmul(coefficients, _rows(stacked), precision=_HIGHEST)
-    return total.reshape(stacked.shape[1:])
+    """``sum_i c_i x_i`` of one leaf at full precision: ``[m]``, ``[m, ...]`` -> ``[...]``.
+
+    Rows of coefficient zero are left out by selection, so what they hold (NaN included) does not matter. The
+    selection copies the stack, so it is done only where the plain product is not finite.
+    """
+    rows = _rows(stacked)
+
+    def product(rows: Array) -> Array:
+        return jnp.matmul(coefficients, rows, precision=_HIGHEST)
+
+    plain = product(rows)
+    combined = jax.lax.cond(
+        jnp.all(jnp.isfinite(plain)),
+        lambda: plain,
+        lambda: product(jnp.where(coefficients[:, None] == 0, 0, rows)),
+    )
+    return combined.reshape(stacked.shape[1:])
 
 
 def squared_norm_rows(stacked: Array) -> Array:

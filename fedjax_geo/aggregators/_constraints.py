@@ -10,9 +10,9 @@ from fedjax_geo.types import Array, PyTree
 
 
 class System(NamedTuple):
-    """One layer group of a round; the lists run over its leaves. U has rows ``updates_i / norms_i``."""
+    """One layer group of a round; the lists run over its leaves. The rows of U are the usable ``updates_i / norms_i``, and zeros."""
 
-    updates: list[Array]  # [m, ...], zero for clients that are not usable
+    updates: list[Array]  # [m, ...], as they came: those of clients that are not usable may hold anything
     reference: list[Array]  # [...], ghat: together of length one, or zero
     norms: Array  # [m], 1 for clients that are not usable
     usable: Array  # [m] bool
@@ -41,7 +41,7 @@ def _system(updates: list[Array], reference: list[Array], weights: Array, raw_si
     equal = usable / jnp.maximum(count, 1).astype(dtype)
     length = _length(reference)
     return System(
-        updates=[jnp.where(usable.reshape(-1, *[1] * (u.ndim - 1)), u, 0) for u in updates],
+        updates=updates,
         reference=[jnp.where(length > 0, r / jnp.where(length > 0, length, 1), 0) for r in reference],
         norms=jnp.where(usable, jnp.sqrt(jnp.where(usable, squared_norms, 1)), 1),
         usable=usable,
@@ -77,7 +77,8 @@ def grouped_systems(
 def _residual(system: System) -> Array:
     """``rho - U ghat`` -> ``[m]``."""
     pairs = zip(system.updates, system.reference, strict=True)
-    return system.targets - tree.total([tree.dot_rows(u, r) for u, r in pairs]) / system.norms
+    products = tree.total([tree.dot_rows(u, r) for u, r in pairs]) / system.norms
+    return jnp.where(system.usable, system.targets - products, 0)
 
 
 def _cutoff(system: System) -> Array:
@@ -89,13 +90,15 @@ def _cutoff(system: System) -> Array:
 def gram_system(system: System) -> tuple[Array, Array, Array]:
     """``(U U^T) y = rho - U ghat``: matrix ``[m, m]``, right side ``[m]`` and cut-off ``[]`` for a solver."""
     gram = tree.total([tree.gram_rows(u) for u in system.updates])
-    matrix = gram / (system.norms[:, None] * system.norms[None, :])
+    both = system.usable[:, None] & system.usable[None, :]
+    matrix = jnp.where(both, gram / (system.norms[:, None] * system.norms[None, :]), 0)
     return matrix, _residual(system), _cutoff(system)
 
 
 def combine(system: System, y: Array) -> list[Array]:
     """``U^T y``, or the raw update of a client that is alone."""
-    coefficients = jnp.where(system.alone, system.usable.astype(y.dtype), y / system.norms)
+    raw = system.usable.astype(y.dtype)
+    coefficients = jnp.where(system.alone, raw, raw * y / system.norms)
     return [tree.combine_rows(coefficients, u) for u in system.updates]
 
 
