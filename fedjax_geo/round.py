@@ -178,6 +178,7 @@ def make_round(
             num_steps=out.num_steps,
             losses=losses,
             client_ids=ids,
+            num_clients=data.num_clients,
             reports=Reports(client=out.report, score=score),
             server_data=data.validation,
             round=state.round,

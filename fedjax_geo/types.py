@@ -143,6 +143,7 @@ class RoundInfo(NamedTuple):
     num_steps: Array  # [m] int32
     losses: Array  # [m] mean loss over the client's examples at the server parameters, before training
     client_ids: Array  # [m] int32
+    num_clients: int  # n
     reports: Reports
     server_data: Examples | None
     round: Array  # int32 []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_geo import _validate
+from fedjax_geo import _validate, tree
 from fedjax_geo.aggregators._cohort import cohort, combine, like_params
 from fedjax_geo.types import Aggregator, PyTree
 
@@ -24,37 +24,43 @@ class FedDynState(NamedTuple):
     correction: PyTree
 
 
-def feddyn_server(alpha: float, num_clients: int) -> Aggregator:
+def feddyn_server(alpha: float) -> Aggregator:
     """The aggregator that belongs to FedDyn's clients.
 
-    The mean is unweighted, as in the paper, over the clients of positive weight and finite update. Without such a
-    client the direction is zero and h stays.
+    The mean takes the round's weights, over the clients of positive weight and finite update; the paper's own is
+    that of ``weightings.uniform()``, and FedVG with FedDyn (FedVG, 2026, arXiv 2602.21399) is that of ``fedvg()``.
+    The correction is a plain sum. Without a usable client the direction is zero and h stays.
 
     Args:
         alpha: strength of the clients' dynamic regularisation; the same as theirs.
-        num_clients: clients in the population, n.
 
     Returns:
-        An optax link that reads ``weights`` (only whether above zero). To be followed by ``optax.sgd(1.0)``.
+        An optax link that reads ``weights`` and ``num_clients``. To be followed by ``optax.sgd(1.0)``.
 
     Raises:
-        ValueError: if alpha is not positive or there is no client.
+        ValueError: if alpha is not positive.
     """
     _validate.positive("alpha", alpha)
-    _validate.at_least("num_clients", num_clients, 1)
 
     def init(params: PyTree) -> FedDynState:
         return FedDynState(jax.tree.map(lambda p: jnp.zeros(p.shape, p.dtype), params))
 
     def update(
-        updates: PyTree, state: FedDynState, params: PyTree = None, *, weights: Any, **info: Any
+        updates: PyTree,
+        state: FedDynState,
+        params: PyTree = None,
+        *,
+        weights: Any,
+        num_clients: int,
+        **info: Any,
     ) -> tuple[PyTree, FedDynState]:
         del params, info
         clients = cohort(updates, weights)
+        total = like_params(updates, combine(clients.usable.astype(clients.norms.dtype), clients.rows))
+        mean = tree.weighted_mean(tree.normalize(weights, clients.usable), updates)
+        step = alpha / num_clients
+        correction = jax.tree.map(lambda h, g: (h + step * g).astype(h.dtype), state.correction, total)
         some = clients.number > 0
-        mean = like_params(updates, combine(clients.shares, clients.rows))
-        scale = alpha * clients.number / num_clients  # of the mean, that it becomes alpha / n times the sum
-        correction = jax.tree.map(lambda h, g: (h + scale * g).astype(h.dtype), state.correction, mean)
         direction = jax.tree.map(lambda g, h: jnp.where(some, g + h / alpha, 0).astype(g.dtype), mean, correction)
         return direction, FedDynState(correction)
 

@@ -347,14 +347,21 @@ def test_config_has_the_direction_of_craft_and_groups_layers():
 
 def test_feddyn_server_example():
     g = np.array([[0.4, -0.2], [0.2, 0.4]])
-    check(agg.feddyn_server(0.1, 4), g, [0.45, 0.15], weights=[0.9, 0.1])
+    check(agg.feddyn_server(0.1), g, [0.45, 0.15], num_clients=4)
+    check(
+        agg.feddyn_server(0.1),
+        g,
+        [0.9 * 0.4 + 0.1 * 0.2 + 0.15, -0.18 + 0.04 + 0.05],
+        weights=[0.9, 0.1],
+        num_clients=4,
+    )
     with jax.enable_x64(True):
-        link = agg.feddyn_server(0.1, 4)
-        _, state = apply(link, g)
+        link = agg.feddyn_server(0.1)
+        _, state = apply(link, g, num_clients=4)
         np.testing.assert_allclose(state.correction, [0.015, 0.005])
-        direction, state = apply(link, g, state)  # h doubles
+        direction, state = apply(link, g, state, num_clients=4)  # h doubles
         np.testing.assert_allclose(direction, [0.6, 0.2])
-        still, kept = apply(link, g * np.nan, state)
+        still, kept = apply(link, g * np.nan, state, num_clients=4)
     np.testing.assert_allclose(still, 0)
     np.testing.assert_allclose(kept.correction, state.correction)
 
@@ -483,8 +490,7 @@ def test_norm_bound_keeps_directions_and_short_updates():
         (lambda: agg.fedlf(tau=3), "num_clients"),
         (lambda: agg.momentum_steps(1.0), "momentum must"),
         (lambda: agg.proximal_steps(0.1, 10.0), r"lr \* mu must"),
-        (lambda: agg.feddyn_server(0.0, 4), "alpha must"),
-        (lambda: agg.feddyn_server(0.1, 0), "num_clients must"),
+        (lambda: agg.feddyn_server(0.0), "alpha must"),
         (lambda: agg.elastic(-0.1), "tau must"),
         (lambda: agg.trimmed_mean(0.5), "fraction must"),
         (lambda: agg.trimmed_mean(0.0), "fraction must"),
@@ -501,7 +507,7 @@ def test_arguments_are_checked(make, message):
 
 
 @pytest.mark.parametrize(
-    "link", [agg.fedmgda(), agg.krum(1), agg.fedfv(tau=2, num_clients=8), agg.feddyn_server(0.1, 8)]
+    "link", [agg.fedmgda(), agg.krum(1), agg.fedfv(tau=2, num_clients=8), agg.feddyn_server(0.1)]
 )
 def test_they_compose_in_a_round(link):
     """Eight clients on one parameter, whose weights, losses and ids come from the round."""

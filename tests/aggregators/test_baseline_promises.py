@@ -17,7 +17,7 @@ LINKS = {
     "config": agg.config,
     "coordinate_median": agg.coordinate_median,
     "elastic": agg.elastic,
-    "feddyn_server": lambda: agg.feddyn_server(0.1, N),
+    "feddyn_server": lambda: agg.feddyn_server(0.1),
     "fedfv": agg.fedfv,
     "fedfv_looking_back": lambda: agg.fedfv(tau=2, num_clients=N),
     "fedlf": agg.fedlf,
@@ -56,6 +56,7 @@ def draw(seed, m=M):
         "losses": jnp.asarray(rng.uniform(0.5, 2, m), jnp.float32),
         "num_examples": jnp.asarray(rng.integers(1, 50, m), jnp.int32),
         "num_steps": jnp.asarray(rng.integers(1, 9, m), jnp.int32),
+        "num_clients": N,
         "client_ids": jnp.asarray(rng.permutation(N)[:m], jnp.int32),
         "reports": Reports(client=sensitivities, score=()),
         "server_data": None,
@@ -117,7 +118,7 @@ def test_the_order_of_clients_is_immaterial(name):
     updates, info = draw(0)
     order = np.random.default_rng(1).permutation(M)
     shuffled = {
-        k: v if k in ("key", "round", "server_data") else jax.tree.map(lambda x: x[order], v)
+        k: v if k in ("key", "round", "server_data", "num_clients") else jax.tree.map(lambda x: x[order], v)
         for k, v in info.items()
     }
     first, again = (

@@ -20,6 +20,7 @@ def info(score=(), num_examples=None, m=None):
         num_steps=jnp.ones(m, jnp.int32),
         losses=jnp.zeros(m),
         client_ids=jnp.arange(m),
+        num_clients=m,
         reports=Reports((), score),
         server_data=None,
         round=jnp.zeros((), jnp.int32),
