@@ -52,14 +52,11 @@ def ridge(delta: float | None = None, steps: int = 3) -> Solver:
         def inverse(b: Array) -> Array:
             return jnp.linalg.solve(shifted, b[..., None])[..., 0]
 
-        unreachable = right
-        for _ in range(steps):
-            unreachable = ridge[:, None] * inverse(unreachable)
-        reachable = right - unreachable
-        y = inverse(reachable)
-        for _ in range(steps - 1):
-            y = y + inverse(reachable - _times(matrix, y))
-        return y
+        def times(count: int, function: Callable[[Array], Array], start: Array) -> Array:
+            return jax.lax.fori_loop(0, count, lambda _, value: function(value), start)
+
+        reachable = right - times(steps, lambda b: ridge[:, None] * inverse(b), right)
+        return times(steps, lambda y: y + inverse(reachable - _times(matrix, y)), jnp.zeros_like(right))
 
     return solve
 
