@@ -16,7 +16,7 @@ from fedjax_geo.aggregators import craft
 from fedjax_geo.clients import local_sgd
 from fedjax_geo.models import mlp
 from fedjax_geo.types import Method
-from fedjax_geo.weightings import by_examples, fedvg
+from fedjax_geo.weightings import fedvg
 
 MODEL = mlp(3, hidden=(5,))
 DATA = toys.ragged()
@@ -200,22 +200,3 @@ def test_wrong_arguments_fail_before_compilation(change, message):
     arguments = {"method": METHOD, "model": MODEL, "data": DATA, "rounds": 1, **OPTIONS, **change}
     with pytest.raises(ValueError, match=message):
         simulate(**arguments)
-
-
-@pytest.mark.parametrize("name", methods.METHODS)
-def test_recipes_build_with_their_defaults_and_refuse_nonsense(name):
-    recipe = methods.find(name)
-    assert recipe.__doc__ and isinstance(recipe(), Method)
-    with pytest.raises(ValueError, match="lr must be a finite number above 0, got nan"):
-        recipe(lr=float("nan"))
-    with pytest.raises(ValueError, match="server_lr must be a finite number above 0, got -1"):
-        recipe(server_lr=-1.0)
-
-
-def test_unknown_methods_get_a_hint():
-    with pytest.raises(ValueError, match="unknown method 'fedavgm2', did you mean 'fedavgm'"):
-        methods.find("fedavgm2")
-
-
-def test_weights_by_examples_is_the_default_of_fedavg():
-    assert methods.fedavg().weighting.weigh.__qualname__ == by_examples().weigh.__qualname__

@@ -36,7 +36,7 @@ def error_feedback(
         num_clients: clients of the population, n.
 
     Raises:
-        ValueError: if num_clients is below 1.
+        ValueError: if num_clients is below 1, and while traced, if it is not that of the round.
     """
     _validate.at_least("num_clients", num_clients, 1)
     compression = optax.with_extra_args_support(compression)
@@ -54,6 +54,9 @@ def error_feedback(
         client_ids: Array,
         **info: Any,
     ) -> tuple[PyTree, FeedbackState]:
+        population = info.get("num_clients", num_clients)
+        if population != num_clients:
+            raise ValueError(f"error_feedback was built for {num_clients} clients, and the round has {population}")
         before = tree.take(state.memory, client_ids)
         whole = tree.add(updates, before)
         sent, inner = compression.update(

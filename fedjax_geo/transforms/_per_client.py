@@ -14,6 +14,7 @@ def per_client(link: optax.GradientTransformation) -> optax.GradientTransformati
     Raises:
         ValueError: at ``init``, if the link keeps state, since a slot of the cohort is not one client.
 
+    >>> import jax.numpy as jnp
     >>> link = per_client(optax.clip_by_global_norm(1.0))
     >>> clipped, _ = link.update(jnp.array([[3.0, 4.0], [0.3, 0.4]]), link.init(jnp.zeros(2)))
     >>> clipped.round(3).tolist()

@@ -1,11 +1,12 @@
 """Central differential privacy at the level of clients: clip, add, disturb, divide.
 
-McMahan, Ramage, Talwar, Zhang, 2018, "Learning Differentially Private Recurrent Language Models", arXiv 1710.06963;
-the moving bound is that of Andrew, Thakkar, McMahan, Ramaswamy, 2021, arXiv 1905.03871, algorithm 1.
+McMahan, Ramage, Talwar, Zhang, 2018, "Learning Differentially Private Recurrent Language Models", arXiv
+1710.06963; the moving bound is that of Andrew, Thakkar, McMahan, Ramaswamy, 2021, arXiv 1905.03871, algorithm 1.
 
-The clipped sum has sensitivity C to one client coming or going. Noise of standard deviation ``noise_multiplier * C``
-on it is ``noise_multiplier * C / m`` on the mean. The divisor m is the size of the cohort, fixed by the round: not
-the number that answered, and no weights, either of which would depend on the clients' data.
+The clipped sum has sensitivity C to one client coming or going. Noise of standard deviation
+``noise_multiplier * C`` on it is ``noise_multiplier * C / m`` on the mean. The divisor m is the size of the
+cohort, fixed by the round. It is neither the number that answered nor a sum of weights, which would depend on the
+data.
 """
 
 from typing import Any
@@ -31,7 +32,8 @@ def _noisy_mean(updates: PyTree, norms: Array, bound: Array, noise_multiplier: f
         wide = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
         total = jnp.sum(jnp.where(_rows.column(finite, wide), wide, 0), axis=0)
         if noise_multiplier:
-            total += (noise_multiplier * bound).astype(wide.dtype) * jax.random.normal(key, total.shape, wide.dtype)
+            deviation = (noise_multiplier * bound).astype(wide.dtype)
+            total += deviation * jax.random.normal(key, total.shape, wide.dtype)
         return (total / m).astype(leaf.dtype)
 
     return jax.tree.map(mean, clipped, _rows.leaf_keys(key, "private_mean", clipped))

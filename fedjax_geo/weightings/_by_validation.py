@@ -72,7 +72,7 @@ def by_validation_accuracy(batch_size: int = 500) -> Weighting:
 def by_validation_loss(batch_size: int = 500, *, eps: float = 1e-8) -> Weighting:
     """Weights in proportion to ``1 / (L_i + eps)``, L_i the mean loss of client i's model on the validation set.
 
-    For losses that are not negative. A model whose loss is not finite gets no weight.
+    A negative loss counts as zero. A model whose loss is not finite gets no weight.
 
     Args:
         batch_size: validation examples per pass; changes memory and speed, not the result.
@@ -90,6 +90,6 @@ def by_validation_loss(batch_size: int = 500, *, eps: float = 1e-8) -> Weighting
     def weigh(info: RoundInfo, state: PyTree) -> tuple[Array, PyTree]:
         losses = info.reports.score
         counted = (info.num_examples > 0) & jnp.isfinite(losses)
-        return jnp.where(counted, 1 / (jnp.where(counted, losses, 0) + eps), 0), state
+        return jnp.where(counted, 1 / (jnp.maximum(jnp.where(counted, losses, 0), 0) + eps), 0), state
 
     return Weighting(weigh, _mean_over(loss, batch_size), needs_server_data=True)
