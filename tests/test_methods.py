@@ -27,8 +27,8 @@ def compiled(name, devices, **hyperparameters):
     strategy = LAYOUTS[devices]()
     process = make_round(methods.find(name)(**hyperparameters), TASK, cohort=7, strategy=strategy)
     data, key = parallel.replicate((DATA, jax.random.key(0)), strategy)
-    state = parallel.replicate(jax.jit(process.init)(key, data), strategy)
-    return state, jax.jit(process.step), key, data
+    state = process.init(jax.random.key(0), DATA)  # not jitted: the recipes share its few operations
+    return parallel.replicate(state, strategy), jax.jit(process.step), key, data
 
 
 def five_rounds(name, devices):
