@@ -195,12 +195,13 @@ def make_round(
         variables = Variables(optax.apply_updates(params, change), tree.average_stats(per_client, out.stats))
         change = jax.tree.map(jnp.negative, change)
 
-        # Nobody counts: the model and the server stay as they are, the round is flagged.
+        # Nobody counts: the model and the server stay as they are, the round is flagged. What a weighting has
+        # learned stays learned, or weights that fell to zero could never rise again.
         active = jnp.sum(per_client) > 0
-        variables, server_state, weighting_state, change = tree.select(
+        variables, server_state, change = tree.select(
             active,
-            (variables, server_state, weighting_state, change),
-            (state.variables, state.server, state.weighting, tree.zeros_like(params)),
+            (variables, server_state, change),
+            (state.variables, state.server, tree.zeros_like(params)),
         )
         new_state = RoundState(
             round=state.round + 1,

@@ -1,5 +1,7 @@
 """What the server makes of the stacked updates."""
 
+from collections.abc import Callable
+
 from fedjax_geo.aggregators._config import config
 from fedjax_geo.aggregators._coordinate_median import coordinate_median, trimmed_mean
 from fedjax_geo.aggregators._craft import craft, no_reference, previous_direction
@@ -15,8 +17,31 @@ from fedjax_geo.aggregators._norm_bound import norm_bound
 from fedjax_geo.aggregators._qfedavg import qfedavg
 from fedjax_geo.aggregators._solvers import ridge, spectral
 from fedjax_geo.aggregators._weighted_mean import weighted_mean
+from fedjax_geo.types import Aggregator
+
+# Every aggregator, for suites that test what all of them promise: one line for a new one.
+AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
+    constructor.__name__: constructor
+    for constructor in (
+        config,
+        coordinate_median,
+        craft,
+        elastic,
+        feddyn_server,
+        fedfv,
+        fedlf,
+        fedmgda,
+        fednova,
+        geometric_median,
+        krum,
+        qfedavg,
+        trimmed_mean,
+        weighted_mean,
+    )
+}
 
 __all__ = [
+    "AGGREGATORS",
     "config",
     "coordinate_median",
     "craft",

@@ -10,7 +10,10 @@ from fedjax_geo.types import Array, PyTree
 
 
 class System(NamedTuple):
-    """One layer group of a round; the lists run over its leaves. The rows of U are the usable ``updates_i / norms_i``, and zeros."""
+    """One layer group of a round; the lists run over its leaves.
+
+    The rows of U are ``updates_i / norms_i`` of the usable clients, and zeros.
+    """
 
     updates: list[Array]  # [m, ...], as they came: those of clients that are not usable may hold anything
     reference: list[Array]  # [...], ghat: together of length one, or zero

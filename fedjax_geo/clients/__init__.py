@@ -1,5 +1,7 @@
 """How a client trains."""
 
+from collections.abc import Callable
+
 from fedjax_geo.clients._ditto import DittoState, FirstModel, ditto, global_model, initial_model
 from fedjax_geo.clients._dropout import dropout
 from fedjax_geo.clients._elastic import Objective, elastic, label_loss, output_norm
@@ -25,8 +27,32 @@ from fedjax_geo.clients._moon import moon
 from fedjax_geo.clients._own import Own
 from fedjax_geo.clients._scaffold import scaffold
 from fedjax_geo.clients._straggler import straggler
+from fedjax_geo.types import ClientAlgorithm
+
+# Every client algorithm, wrappers included, for suites that test what all of them promise: one line for a new one.
+CLIENTS: dict[str, Callable[..., ClientAlgorithm]] = {
+    constructor.__name__: constructor
+    for constructor in (
+        ditto,
+        dropout,
+        elastic,
+        fedbn,
+        feddyn,
+        fedlc,
+        fedper,
+        fedprox,
+        fedrep,
+        fine_tune,
+        full_batch_gradient,
+        local_sgd,
+        moon,
+        scaffold,
+        straggler,
+    )
+}
 
 __all__ = [
+    "CLIENTS",
     "DittoState",
     "FineTuneState",
     "FirstModel",

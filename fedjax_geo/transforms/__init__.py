@@ -15,6 +15,7 @@ from fedjax_geo.transforms._fedopt import (
     scale_by_fedopt,
     yogi_moment,
 )
+from fedjax_geo.transforms._match_lengths import match_lengths
 from fedjax_geo.transforms._per_client import per_client
 from fedjax_geo.transforms._private_mean import private_adaptive_mean, private_mean
 from fedjax_geo.transforms._quantize import quantize, quantize_bytes
@@ -33,6 +34,7 @@ __all__ = [
     "epsilon",
     "epsilon_fixed_cohort",
     "error_feedback",
+    "match_lengths",
     "per_client",
     "private_adaptive_mean",
     "private_mean",

@@ -1,5 +1,8 @@
 """How much each client counts."""
 
+from collections.abc import Callable
+
+from fedjax_geo.types import Weighting
 from fedjax_geo.weightings._afl import afl
 from fedjax_geo.weightings._by_examples import by_examples, uniform
 from fedjax_geo.weightings._by_validation import by_validation_accuracy, by_validation_loss
@@ -16,7 +19,22 @@ from fedjax_geo.weightings._mix import mix
 from fedjax_geo.weightings._smoothing import graph_average, moving_average
 from fedjax_geo.weightings._tilted import tilted
 
+# Every weighting, for suites that test what all of them promise: one line for a new one.
+WEIGHTINGS: dict[str, Callable[..., Weighting]] = {
+    constructor.__name__: constructor
+    for constructor in (
+        afl,
+        by_examples,
+        by_validation_accuracy,
+        by_validation_loss,
+        fedvg,
+        tilted,
+        uniform,
+    )
+}
+
 __all__ = [
+    "WEIGHTINGS",
     "Measure",
     "afl",
     "by_examples",

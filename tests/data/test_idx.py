@@ -50,3 +50,9 @@ def test_damaged_gzip(tmp_path):
     for content in (packed[:-12], packed[:12] + b"\xff" * 8 + packed[20:], b"no gzip at all"):
         with pytest.raises(DatasetCorrupt, match=r"images\.gz: damaged gzip data"):
             read(tmp_path / "images.gz", content)
+
+
+def test_the_digest_is_optional(tmp_path):
+    path = tmp_path / "images"
+    path.write_bytes(GOOD)
+    np.testing.assert_array_equal(read_idx(path, (3, 4, 5)), PIXELS)

@@ -43,9 +43,9 @@ def test_sources_are_checked(changes, message):
 
 
 def test_unknown_name_is_told_the_known_ones():
-    with pytest.raises(ValueError, match=r"known are digits_forms, fashion_mnist; did you mean 'fashion_mnist'"):
+    with pytest.raises(ValueError, match=r"known are .*digits_forms, .*; did you mean 'fashion_mnist'"):
         load("fashion-mnist")
-    with pytest.raises(ValueError, match=r"known are digits_forms, fashion_mnist$"):
+    with pytest.raises(ValueError, match=r"known are [a-z0-9_, ]+$"):
         load("zzz")
 
 
