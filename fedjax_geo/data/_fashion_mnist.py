@@ -28,7 +28,7 @@ _FILES = {
         "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
 }
-_CLASSES = (
+CLASSES = (
     "T-shirt/top",
     "Trouser",
     "Pullover",
@@ -70,7 +70,7 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None) -> Source:
     return Source(
         images=np.concatenate([train_x, test_x])[..., None],
         labels=np.concatenate([train_y, test_y]).astype(np.int32),
-        class_names=_CLASSES,
+        class_names=CLASSES,
         prepare=scale(255, mean=[0.2860], std=[0.3530]),
         num_train=len(train_y),
         provenance=f"fashion_mnist: {paths[0].parent}",

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fedjax_geo.data._source import IntArray, Source
 from fedjax_geo.data._sources import load
 from fedjax_geo.data._split import split_clients
 from fedjax_geo.data._validation import Validation, holdout, surrogate_examples
+from fedjax_geo.data._within_groups import WithinGroups
 from fedjax_geo.types import Examples, FederatedData, Split
 
 # (labels [N], num_clients, *, seed) -> positions per client, or these already cut into train and test
@@ -89,6 +91,8 @@ def _describe(partition: Partition) -> str:
     if isinstance(partition, functools.partial):
         arguments = [*map(repr, partition.args), *(f"{k}={v!r}" for k, v in partition.keywords.items())]
         return f"{_describe(partition.func)}({', '.join(arguments)})"
+    if isinstance(partition, WithinGroups):
+        return f"within_groups({_describe(partition.partition)})"
     return getattr(partition, "__name__", repr(partition))
 
 
@@ -106,7 +110,8 @@ def federate(
     Args:
         source: the data set.
         partition: ``(labels, num_clients, *, seed)`` -> positions per client, for example
-            ``functools.partial(dirichlet, alpha=0.1)``. None takes the natural clients.
+            ``functools.partial(dirichlet, alpha=0.1)``. None takes the natural clients, and
+            ``within_groups`` of a partition divides each of these.
         num_clients: n; not needed for natural clients.
         test_fraction: of each client's examples; 0.2 unless given. Partitions that bring their own test
             examples, such as ``craft_dirichlet``, leave no choice.
@@ -136,6 +141,17 @@ def federate(
         if num_clients is None:
             raise ValueError("num_clients is needed with a partition")
         how = _describe(partition)
+        if isinstance(partition, WithinGroups) and partition.group_ids is None:
+            if source.client_ids is None:
+                raise ValueError("the data set has no natural clients to partition within; give group_ids")
+            ids = source.client_ids[kept]
+            partition = replace(partition, group_ids=ids)
+            counts = partition.clients_per_group(num_clients)
+            names = [
+                f"{source.client_names[group]}, {k}"
+                for group, count in zip(np.unique(ids), counts, strict=True)
+                for k in range(count)
+            ]
         parts = partition(source.labels[kept], num_clients, seed=seed)
 
     cut = "the partition's own test examples"
@@ -168,6 +184,7 @@ def load_federated(
     test_fraction: float | None = None,
     seed: int = 0,
     data_dir: str | os.PathLike[str] | None = None,
+    download: bool = False,
 ) -> FederatedData:
     """Load a data set and federate it; see ``load`` and ``federate`` for the arguments.
 
@@ -175,6 +192,7 @@ def load_federated(
         ValueError: an unknown name, or arguments that do not fit together or the data.
         DatasetNotFound: the files are in none of the places searched.
         DatasetCorrupt: a file is damaged or not the expected one.
+        ImportError: a package needed for this data set is not installed.
 
     >>> from functools import partial
     >>> from fedjax_geo.data import dirichlet, load_federated
@@ -185,7 +203,7 @@ def load_federated(
     1797
     """
     return federate(
-        load(name, data_dir=data_dir),
+        load(name, data_dir, download=download),
         partition,
         num_clients=num_clients,
         test_fraction=test_fraction,
