@@ -1,23 +1,21 @@
 """Every method on one federation, several seeds: the comparison table.
 
 Fashion-MNIST, 100 clients by Dirichlet(0.1), 10 a round, an MLP; a tenth of the examples is the server's
-validation set, for all methods alike. Client rates are the same for all; server rates are the recipes' own, but for
-CRAFT, whose direction has a length of its own, see ``SERVER_RATES``. Nothing is tuned per method.
+validation set, for all methods alike. Client rates are the same for all; server rates are the recipes' own, but
+for CRAFT, whose direction has a length of its own, see ``SERVER_RATES``. Nothing is tuned per method.
 
     python -m experiments.compare --out docs/comparison.md
 """
 
 import dataclasses
 import functools
-import os
-import platform
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import tyro
 
+from experiments.report import machine
 from fedjax_geo import Work, data, methods, models, simulate
 from fedjax_geo.record import ProgressBar
 from fedjax_geo.simulate import Result
@@ -63,12 +61,11 @@ def last(results: list[Result], model: str, key: str) -> str:
 def rows(name: str, results: list[Result]) -> list[str]:
     """Markdown rows of one method: the global model, and the personal ones where it has some."""
     conflict = 100 * np.mean([[m["conflict_share"] for m in r.metrics] for r in results])
-    seconds = np.mean([r.round_seconds for r in results])
     lines = []
     for model in results[0].evaluations[-1].summaries:
         label = name if model == "global" else f"{name}, personal"
         cells = [last(results, model, key) for key in COLUMNS]
-        lines.append(f"| {label} | " + " | ".join(cells) + f" | {conflict:.1f} | {1000 * seconds:.0f} |")
+        lines.append(f"| {label} | " + " | ".join(cells) + f" | {conflict:.1f} |")
     return lines
 
 
@@ -113,13 +110,12 @@ def main(config: Config) -> None:
         [
             f"Data: {first.provenance} (seeds {', '.join(map(str, config.seeds))}).",
             f"Model: MLP 784-200-200-10. {setting}, one local epoch, batch 20, client rate {config.lr} x 0.999^t.",
-            f"Made by `python -m experiments.compare {' '.join(sys.argv[1:])}` on {os.cpu_count()} cores"
-            f" ({platform.machine()}), Python {platform.python_version()}, JAX {jax.__version__}.",
+            f"Made by `python -m experiments.compare {' '.join(sys.argv[1:])}` on {machine()}.",
             "Accuracies in per cent on the test examples of all clients after the last round, mean ± sample"
             f" standard deviation over seeds; an equally good model would show a std of about {100 * noise:.1f}.",
             "",
-            "| method | mean | std over clients | worst 10 % | best 10 % | conflict, % | ms / round |",
-            "|---|---:|---:|---:|---:|---:|---:|",
+            "| method | mean | std over clients | worst 10 % | best 10 % | conflict, % |",
+            "|---|---:|---:|---:|---:|---:|",
             *(line for lines in table.values() for line in lines),
         ]
     )

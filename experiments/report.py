@@ -1,9 +1,12 @@
 """What the scripts share: a table on the terminal and a figure on disk."""
 
+import os
+import platform
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import jax
 import matplotlib
 import numpy as np
 from rich.console import Console
@@ -23,6 +26,13 @@ _COLUMNS = {
     "jain": "Jain",
     "loss": "loss",
 }
+
+
+def machine() -> str:
+    """What the figures were measured with."""
+    device = jax.devices()[0]
+    kind = f"{os.cpu_count()} CPU cores" if device.platform == "cpu" else device.device_kind
+    return f"{kind} ({platform.machine()}), Python {platform.python_version()}, JAX {jax.__version__}"
 
 
 def served(result: Result) -> str:
