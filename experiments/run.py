@@ -121,7 +121,7 @@ def describe_methods() -> str:
     for name, recipe in methods.METHODS.items():
         options = [f"{p.name}={p.default}" for p in inspect.signature(recipe).parameters.values()]
         first = (recipe.__doc__ or "").splitlines()[0]
-        lines.append(f"  {name:<14} {first}\n{'':<17}{', '.join(options)}")
+        lines.append(f"  {name:<15} {first}\n{'':<18}{', '.join(options)}")
     return "methods and their hyperparameters (give them as --server-lr 0.5 and so on):\n" + "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from fedjax_geo.methods._craft_and_fedvg import (
     craft,
     craft_ditto,
     craft_fedvg,
+    craft_matched,
     fedvg,
     fedvg_elastic,
     fedvg_fedavg,
@@ -70,6 +71,7 @@ METHODS: dict[str, Recipe] = {
         fedvg_elastic,
         craft,
         craft_fedvg,
+        craft_matched,
         craft_ditto,
     )
 }

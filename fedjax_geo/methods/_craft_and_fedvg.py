@@ -10,6 +10,7 @@ from fedjax_geo.clients import ditto, local_sgd
 from fedjax_geo.methods._averaging import fedavg, fedavgm
 from fedjax_geo.methods._local_training import elastic, feddyn, fedprox, scaffold
 from fedjax_geo.methods._rates import local_optimizer, server_sgd
+from fedjax_geo.transforms import match_lengths
 from fedjax_geo.types import Method
 from fedjax_geo.weightings import by_examples, mix
 from fedjax_geo.weightings import fedvg as fedvg_weighting
@@ -19,6 +20,12 @@ def craft(lr: float = 0.05, server_lr: float = 0.1, decay: float = 1.0) -> Metho
     """Reference-anchored constrained aggregation, a share of descent for every client (arXiv 2605.21317)."""
     server = optax.chain(craft_aggregator(), server_sgd(server_lr))
     return Method(local_sgd(local_optimizer(lr, decay)), by_examples(), server)
+
+
+def craft_matched(lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0, factor: float = 1.0) -> Method:
+    """CRAFT whose step has the mean length of the clients' updates, so that it can settle; not in the paper."""
+    server = optax.chain(match_lengths(craft_aggregator(), factor), server_sgd(server_lr))
+    return craft(lr, decay=decay)._replace(server=server)
 
 
 def craft_ditto(lr: float = 0.05, server_lr: float = 0.1, decay: float = 1.0, lam: float = 0.1) -> Method:
@@ -51,7 +58,7 @@ def fedvg_on(recipe: Callable[..., Method]) -> Callable[..., Method]:
         return recipe(*arguments, **hyperparameters)._replace(weighting=fedvg_weighting())
 
     build.__name__ = f"fedvg_{recipe.__name__}"
-    build.__doc__ = f"FedVG's weights in {recipe.__name__}: {recipe.__doc__}"
+    build.__doc__ = f"{recipe.__name__} with FedVG's weights in place of its own (arXiv 2602.21399)."
     return build
 
 
