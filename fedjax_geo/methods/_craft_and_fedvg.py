@@ -62,7 +62,17 @@ def fedvg_on(recipe: Callable[..., Method]) -> Callable[..., Method]:
     return build
 
 
-fedvg_fedavgm = fedvg_on(fedavgm)
+def fedvg_fedavgm(
+    lr: float = 0.05,
+    server_lr: float = 1.0,
+    decay: float = 1.0,
+    momentum: float = 0.9,
+    nesterov: bool = True,
+) -> Method:
+    """fedavgm with FedVG's weights in place of its own, with Nesterov momentum as its authors (arXiv 2602.21399)."""
+    return fedvg_on(fedavgm)(lr, server_lr, decay, momentum, nesterov)
+
+
 fedvg_fedprox = fedvg_on(fedprox)
 fedvg_scaffold = fedvg_on(scaffold)
 fedvg_feddyn = fedvg_on(feddyn)
