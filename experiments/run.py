@@ -130,6 +130,8 @@ def parse(arguments: Sequence[str]) -> tuple[Config, Method, dict[str, Any]]:
     if {"--help", "-h"} & set(arguments):
         print(describe_methods() + "\n")
     config, rest = tyro.cli(Config, args=arguments, return_unknown_args=True, prog="experiments.run")
+    if config.devices > 1:  # before anything is computed
+        jax.config.update("jax_num_cpu_devices", config.devices)
     recipe = methods.find(config.method)
     known = inspect.signature(recipe).parameters
     allowed = {prefix + name.replace("_", "-") for name in known for prefix in ("--", "--no-")}
@@ -149,8 +151,6 @@ def parse(arguments: Sequence[str]) -> tuple[Config, Method, dict[str, Any]]:
 def main(arguments: Sequence[str]) -> None:
     """Run one configuration and print what came out."""
     config, method, hyperparameters = parse(arguments)
-    if config.devices > 1:
-        jax.config.update("jax_num_cpu_devices", config.devices)
     federation = load(config)
     print(f"{federation.provenance}\n{data.summarize(federation)}\n")
     strategy = layout(config)

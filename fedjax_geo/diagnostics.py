@@ -37,14 +37,12 @@ def conflict(
           group. It does not depend on the server's learning rate; for a CRAFT direction it is
           ``max |U g - rho|``.
         * ``previous_cosine``: cosine with the step before.
-        * ``nonfinite_clients``: clients whose update is not finite.
     """
     labels = layers(step)
     products = tree.grouped(tree.dot_rows, labels, updates, step)
     squares = tree.grouped(tree.squared_norm_rows, labels, updates)
     product, norms = tree.total(list(products.values())), jnp.sqrt(tree.total(list(squares.values())))
-    finite = jnp.isfinite(norms)
-    usable = finite & (norms > 0)
+    usable = jnp.isfinite(norms) & (norms > 0)
     count = jnp.sum(usable)
     cosines = jnp.where(usable, _divide(product, norms * tree.norm(step)), 0)
     worst = jnp.min(jnp.where(usable, cosines, jnp.inf))
@@ -53,14 +51,13 @@ def conflict(
         own = usable & (squares[label] > 0)
         shares = tree.normalize(weights, own)
         along = jnp.where(own, _divide(products[label], jnp.sqrt(squares[label])), 0)
-        alpha = _divide(jnp.vdot(along, shares), jnp.vdot(along, along))
+        alpha = _divide(jnp.sum(along * shares), jnp.sum(along * along))
         return jnp.max(jnp.abs(alpha * along - shares))
 
-    between = tree.total([jnp.vdot(a, b) for a, b in zip(*map(jax.tree.leaves, (step, previous)), strict=True)])
+    between = tree.total([jnp.sum(a * b) for a, b in zip(*map(jax.tree.leaves, (step, previous)), strict=True)])
     return {
         "worst_cosine": jnp.where(count > 0, worst, 0),
         "conflict_share": jnp.sum(cosines < 0) / jnp.maximum(count, 1),
         "constraint_residual": jnp.max(jnp.stack([residual(label) for label in products])),
         "previous_cosine": _divide(between, tree.norm(step) * tree.norm(previous)),
-        "nonfinite_clients": jnp.sum(~finite),
     }

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fedjax_geo import parallel
+from fedjax_geo.batches import cut
 from fedjax_geo.objective import apply_model
 from fedjax_geo.types import (
     Array,
@@ -47,8 +48,10 @@ def flatten(split: Split) -> FlatSplit:
 def _score(task: Task, variables: Variables, batch: Batch) -> tuple[Array, Array]:
     """Correct predictions (0 or 1) and losses of a batch, zero where it is padded; ``[b]`` each."""
     logits, _ = apply_model(task, variables, batch, train=False, key=jax.random.key(0))
-    correct = (jnp.argmax(logits, axis=-1) == batch.y).astype(logits.dtype)
-    losses = task.example_loss(logits, batch.y)
+    # argmax would take NaN for the largest
+    right = (jnp.argmax(logits, axis=-1) == batch.y) & jnp.all(jnp.isfinite(logits), axis=-1)
+    correct = right.astype(jnp.float32)
+    losses = task.example_loss(logits, batch.y).astype(jnp.float32)
     return jnp.where(batch.mask, correct, 0), jnp.where(batch.mask, losses, 0)
 
 
@@ -81,8 +84,7 @@ def score_global(
         correct, losses = _score(task, variables, Batch(examples.x[rows], examples.y[rows], slots < total))
         return (sums[0].at[owners].add(correct), sums[1].at[owners].add(losses)), None
 
-    dtype = jnp.result_type(*jax.tree.leaves(variables.params))
-    zeros = jnp.zeros((num_clients,), dtype)
+    zeros = jnp.zeros((num_clients,), jnp.float32)
     size = zeros.at[split.owners].add(1)
     if total == 0:
         return ClientScores(zeros, zeros, size)
@@ -108,12 +110,10 @@ def score_personal(
         own = client.personalize(variables, state)
 
         def add_batch(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            slots = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-            rows = indices[jnp.minimum(slots, jnp.maximum(size - 1, 0))]
-            correct, losses = _score(task, own, Batch(examples.x[rows], examples.y[rows], slots < size))
+            correct, losses = _score(task, own, cut(examples, indices, size, index, batch_size))
             return sums[0] + jnp.sum(correct), sums[1] + jnp.sum(losses)
 
-        zero = jnp.zeros((), jnp.result_type(*jax.tree.leaves(own.params)))
+        zero = jnp.zeros((), jnp.float32)
         return jax.lax.fori_loop(0, -(-size // batch_size), add_batch, (zero, zero))
 
     rows = (data.test.indices, data.test.sizes, states)
@@ -127,10 +127,24 @@ def accuracies(scores: ClientScores) -> np.ndarray:
     return np.divide(correct, size, out=np.full_like(size, np.nan), where=size > 0)
 
 
+_STATISTICS = (
+    "client_mean",
+    "example_mean",
+    "std",
+    "noise_floor",
+    "worst10",
+    "best10",
+    "worst",
+    "best",
+    "jain",
+    "loss",
+)
+
+
 def summarize(scores: ClientScores) -> dict[str, float]:
     """What a table says about a model that serves many clients.
 
-    Clients without examples are left out of everything; ``clients`` counts the others.
+    Clients without examples are left out of everything; ``clients`` counts the others. Without any, all is NaN.
 
     Args:
         scores: of ``n`` clients.
@@ -154,7 +168,7 @@ def summarize(scores: ClientScores) -> dict[str, float]:
     size = np.asarray(scores.size, np.float64)
     tested = size > 0
     if not tested.any():
-        return {"clients": 0}
+        return {"clients": 0, **dict.fromkeys(_STATISTICS, float("nan"))}
     values = np.sort(accuracies(scores)[tested])
     tail = max(1, len(values) // 10)
     mean = float(values.mean())

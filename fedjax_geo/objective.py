@@ -50,9 +50,9 @@ def local_loss(task: Task, variables: Variables, batches: Batches, key: Key) -> 
         batch = batches.ordered(index)
         logits, _ = apply_model(task, variables, batch, train=False, key=key)
         losses = task.example_loss(logits, batch.y)
-        return sum_so_far + jnp.sum(jnp.where(batch.mask, losses, 0))
+        return sum_so_far + jnp.sum(jnp.where(batch.mask, losses, 0)).astype(sum_so_far.dtype)
 
-    dtype = jnp.result_type(*jax.tree.leaves(variables.params))
+    dtype = jnp.result_type(jnp.float32, *jax.tree.leaves(variables.params))
     zero = jnp.zeros((), dtype)
     return jax.lax.fori_loop(0, batches.num_ordered, add_batch, zero) / jnp.maximum(batches.num_examples, 1)
 

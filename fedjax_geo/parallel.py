@@ -66,11 +66,17 @@ def check(strategy: Strategy) -> Strategy:
     return strategy
 
 
+def replicated(strategy: Strategy) -> NamedSharding | None:
+    """The sharding of what every device holds whole; None on a single device."""
+    return None if strategy.mesh is None else NamedSharding(strategy.mesh, PartitionSpec())
+
+
 def replicate(tree: PyTree, strategy: Strategy) -> PyTree:
     """The tree on the device, or copied to every device of the mesh."""
-    if strategy.mesh is None:
+    sharding = replicated(strategy)
+    if sharding is None:
         return jax.tree.map(jnp.asarray, tree)
-    return jax.device_put(tree, NamedSharding(strategy.mesh, PartitionSpec()))
+    return jax.device_put(tree, sharding)
 
 
 def arrange(lengths: Array, strategy: Strategy) -> Array:

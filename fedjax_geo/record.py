@@ -16,7 +16,9 @@ def _plain(value: Any) -> Any:
     """JSON has no NaN: what is not finite becomes null."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, np.ndarray):
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     if isinstance(value, list | tuple):
         return [_plain(v) for v in value]
@@ -40,10 +42,12 @@ def run_folder(path: str | Path, config: dict[str, Any]) -> Callable[[Event], No
 
     Raises:
         FileExistsError: if the folder already holds a run; nothing is overwritten.
+        TypeError: if the configuration holds what JSON cannot.
     """
     folder = Path(path)
     if (folder / "config.json").exists():
         raise FileExistsError(f"{folder} already holds a run: choose another folder or remove it")
+    text = json.dumps(_plain(config), indent=2) + "\n"
 
     def append(name: str, rows: list[dict[str, Any]]) -> None:
         with (folder / name).open("a") as file:
@@ -53,7 +57,7 @@ def run_folder(path: str | Path, config: dict[str, Any]) -> Callable[[Event], No
         evaluation = event.evaluation
         if not (folder / "config.json").exists():  # a run that fails before its first round leaves nothing behind
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "config.json").write_text(json.dumps(_plain(config), indent=2) + "\n")
+            (folder / "config.json").write_text(text)
         append("metrics.jsonl", event.metrics)
         append("evaluations.jsonl", [{"round": evaluation.round, **evaluation.summaries}])
         append("clients.jsonl", [{"round": evaluation.round, **evaluation.accuracies}])

@@ -118,7 +118,7 @@ def make_round(
     def init(key: Key, data: FederatedData) -> RoundState:
         check_round(method, data, cohort)
         rows = jnp.asarray(data.examples.x[: work.batch_size])
-        example = task.prepare(rows, train=False, key=key)
+        example = task.prepare(rows, train=False, key=jax.random.fold_in(key, 2))
         variables = task.model.init(jax.random.fold_in(key, 0), example)
         _check_params(variables.params)
         n = data.num_clients
@@ -141,7 +141,9 @@ def make_round(
         out = method.client.train(
             task, variables, shared, client.state, batches, round=round_number, key=train_key
         )
-        answered = (client.size > 0) & out.answered
+        # One client that breaks must not break the model, the statistics or what it keeps itself.
+        spoke = (client.size > 0) & out.answered
+        answered = spoke & tree.is_finite((out.update, out.stats, out.state))
         out = out._replace(
             update=tree.select(answered, out.update, tree.zeros_like(out.update)),
             state=tree.select(answered, out.state, client.state),
@@ -150,7 +152,7 @@ def make_round(
         )
         trained = Variables(tree.subtract(variables.params, out.update), out.stats)
         score = method.weighting.score(task, trained, out.update, server_data, score_key)
-        return out, loss, score
+        return out, loss, score, spoke & ~answered
 
     def step(state: RoundState, key: Key, data: FederatedData) -> tuple[RoundState, Metrics]:
         check_round(method, data, cohort)
@@ -168,7 +170,7 @@ def make_round(
             state=tree.take(state.clients, ids),
         )
         server_side = (state.variables, state.shared, state.round, data.examples, data.validation)
-        out, losses, score = parallel.map_clients(train_one, clients, server_side, strategy)
+        out, losses, score, broken = parallel.map_clients(train_one, clients, server_side, strategy)
         # A client that does not answer counts as one without examples.
         sizes, losses = jnp.where(out.answered, sizes, 0), jnp.where(out.answered, losses, 0)
 
@@ -213,12 +215,15 @@ def make_round(
             step=change,
         )
         shares = tree.normalize(sizes.astype(losses.dtype), sizes > 0)
-        metrics = {name: tree.weighted_mean(shares, value) for name, value in out.metrics.items()}
+        metrics = {
+            name: tree.weighted_mean(shares, value.astype(losses.dtype)) for name, value in out.metrics.items()
+        }
         metrics |= {
             "examples": jnp.sum(sizes),
             "max_weight": jnp.max(per_client),
             "step_norm": tree.norm(change),
             "skipped": ~active,
+            "nonfinite_clients": jnp.sum(broken),
         }
         if diagnose is not None:
             metrics |= conflict(change, out.update, per_client, state.step, diagnose)
@@ -237,9 +242,10 @@ def _check_params(params: PyTree) -> None:
 
 def _check_change(change: PyTree, params: PyTree) -> None:
     """A chain without an aggregator, or with two, must not broadcast its way through."""
+    needed = "it needs exactly one aggregator, such as weighted_mean()"
+    if jax.tree.structure(change) != jax.tree.structure(params):
+        raise ValueError(f"the server chain returned another structure than that of the parameters: {needed}")
     shapes = [(leaf.shape, like.shape) for leaf, like in zip(*map(jax.tree.leaves, (change, params)), strict=True)]
     wrong = [f"{got} for {expected}" for got, expected in shapes if got != expected]
     if wrong:
-        raise ValueError(
-            f"the server chain returned {wrong[0]}: it needs exactly one aggregator, such as weighted_mean()"
-        )
+        raise ValueError(f"the server chain returned {wrong[0]}: {needed}")

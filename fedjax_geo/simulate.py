@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_geo import _validate, evaluate, layers, parallel
+from fedjax_geo import _validate, evaluate, layers, parallel, tree
 from fedjax_geo.batches import Work, check_work
 from fedjax_geo.objective import cross_entropy
 from fedjax_geo.round import Round, check_round, make_round
@@ -66,7 +66,8 @@ class Result:
         metrics: one entry for each round.
         compile_seconds: tracing and compiling the rounds.
         round_seconds: wall time of training, divided by rounds.
-        diverged_at: the first round whose training loss was not finite, where the run stopped.
+        diverged_at: the first round in which no client that answered had a finite update. The run stopped after
+            the block that holds it.
     """
 
     state: RoundState
@@ -100,9 +101,13 @@ def make_block(process: Round, length: int) -> Callable[..., tuple[RoundState, d
 
 
 def make_evaluation(
-    task: Task, method: Method, data: FederatedData, strategy: parallel.Strategy
+    task: Task, method: Method, data: FederatedData, strategy: parallel.Strategy, side_by_side: int
 ) -> Callable[[RoundState, FederatedData], Evaluation]:
-    """A function that evaluates a state on all clients' test examples."""
+    """A function that evaluates a state on all clients' test examples.
+
+    Personal models are evaluated in chunks of at most ``side_by_side`` clients per device.
+    """
+    strategy = strategy._replace(chunk=strategy.chunk or side_by_side)
     split = parallel.replicate(evaluate.flatten(data.test), strategy)
 
     @jax.jit
@@ -123,6 +128,20 @@ def make_evaluation(
         )
 
     return run
+
+
+def _check_state(state: RoundState, like: RoundState) -> None:
+    """A state given to go on from must be one of the same method, model and population."""
+    found, expected = (dict(zip(tree.paths(s), jax.tree.leaves(s), strict=True)) for s in (state, like))
+    wrong = [f"{path} missing" for path in expected if path not in found]
+    wrong += [f"{path} unknown" for path in found if path not in expected]
+    wrong += [
+        f"{path} is {found[path].shape} {found[path].dtype}, not {leaf.shape} {leaf.dtype}"
+        for path, leaf in expected.items()
+        if path in found and (found[path].shape, found[path].dtype) != (leaf.shape, leaf.dtype)
+    ]
+    if wrong:
+        raise ValueError(f"state does not fit this method, model and data: {wrong[0]}")
 
 
 def simulate(
@@ -162,14 +181,14 @@ def simulate(
         callbacks: told after round 0 and after every block.
 
     Returns:
-        The final state and the history. A run whose training loss is no longer finite stops with a warning.
+        The final state and the history. A run none of whose clients train to finite numbers stops with a warning.
 
     Raises:
         ValueError: for arguments that do not fit, before anything is compiled.
     """
-    _validate.at_least("rounds", rounds, 0)
-    _validate.at_least("eval_every", eval_every, 1)
-    _validate.at_least("cohort", cohort, 1)
+    rounds = _validate.at_least("rounds", rounds, 0)
+    eval_every = _validate.at_least("eval_every", eval_every, 1)
+    cohort = _validate.at_least("cohort", cohort, 1)
     check_work(work)
     check_round(method, data, cohort)
     strategy = parallel.check(parallel.default_strategy() if strategy is None else strategy)
@@ -180,8 +199,12 @@ def simulate(
     data = parallel.replicate(data, strategy)
     if state is None:
         state = jax.jit(process.init)(key, data)
+    else:
+        _check_state(state, jax.eval_shape(process.init, key, data))
+        state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)  # the blocks take its memory
     state, key = parallel.replicate((state, key), strategy)
-    evaluation = make_evaluation(task, method, data, strategy)
+    jax.eval_shape(process.step, state, key, data)  # what does not fit fails here, before anything is told
+    evaluation = make_evaluation(task, method, data, strategy, cohort)
     result = Result(state)
 
     def tell(metrics: list[dict[str, float]], seconds: float) -> None:
@@ -199,7 +222,7 @@ def simulate(
         return result
 
     begin = time.perf_counter()
-    block = jax.jit(make_block(process, eval_every), donate_argnums=0)
+    block = jax.jit(make_block(process, eval_every), donate_argnums=0, out_shardings=parallel.replicated(strategy))
     compiled = block.lower(state, key, data, jnp.int32(0)).compile()
     result.compile_seconds = time.perf_counter() - begin
 
@@ -216,14 +239,14 @@ def simulate(
             {"round": done + i + 1, **{name: float(values[i]) for name, values in buffers.items()}}
             for i in range(count)
         ]
-        result.diverged_at = next(
-            (int(m["round"]) for m in metrics if not np.isfinite(m.get("train_loss", 0.0))), None
-        )
+        broken = (int(m["round"]) for m in metrics if m["skipped"] and m["nonfinite_clients"])
+        result.diverged_at = next(broken, None)
         done += count
         result.round_seconds = spent / (done - first)
         tell(metrics, seconds)
     if result.diverged_at is not None:
-        warnings.warn(f"stopped: the training loss is not finite in round {result.diverged_at}", stacklevel=2)
+        text = f"stopped: no client that answered in round {result.diverged_at} had a finite update"
+        warnings.warn(text, stacklevel=2)
     return result
 
 

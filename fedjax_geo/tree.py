@@ -62,7 +62,7 @@ def normalize(weights: Any, counted: Array) -> Any:
     """Client weights scaled to sum to one over the clients that count; the others get exactly zero.
 
     Args:
-        weights: ``[m]``, or a tree of ``[m]``; not negative.
+        weights: ``[m]``, or a tree of ``[m]``; what is not a number above zero counts as zero.
         counted: bool ``[m]``, for example "has examples".
 
     Returns:
@@ -73,7 +73,7 @@ def normalize(weights: Any, counted: Array) -> Any:
     """
 
     def scale(w: Array) -> Array:
-        w = jnp.where(counted, w, 0)
+        w = jnp.where(counted & jnp.isfinite(w) & (w > 0), w, 0)
         whole = jnp.sum(w)
         return jnp.where(whole > 0, w / jnp.where(whole > 0, whole, 1), 0)
 
@@ -106,7 +106,7 @@ def weighted_mean(weights: Any, stacked: PyTree) -> PyTree:
     def mean(w: Array, leaf: Array) -> Array:
         if not is_float(leaf):
             return jnp.zeros_like(leaf[0])
-        return combine_rows(w.astype(leaf.dtype), leaf)
+        return combine_rows(w.astype(wide(leaf).dtype), wide(leaf)).astype(leaf.dtype)
 
     return jax.tree.map(mean, spread(weights, stacked), stacked)
 
@@ -124,7 +124,7 @@ def average_stats(weights: Array, stacked: PyTree) -> PyTree:
 
 def dot_rows(stacked: Array, single: Array) -> Array:
     """``<x_i, z>`` for each client of one leaf: ``[m, ...]``, ``[...]`` -> ``[m]``."""
-    return jnp.matmul(_rows(stacked), single.reshape(-1), precision=_HIGHEST)
+    return jnp.matmul(_rows(wide(stacked)), wide(single).reshape(-1), precision=_HIGHEST)
 
 
 def gram_rows(stacked: Array) -> Array:
@@ -155,7 +155,7 @@ def combine_rows(coefficients: Array, stacked: Array) -> Array:
 
 def squared_norm_rows(stacked: Array) -> Array:
     """``||x_i||^2`` of one leaf: ``[m, ...]`` -> ``[m]``."""
-    return jnp.sum(jnp.square(_rows(stacked)), axis=1)
+    return jnp.sum(jnp.square(_rows(wide(stacked))), axis=1)
 
 
 def total(terms: Sequence[Array]) -> Array:
@@ -181,6 +181,17 @@ def norms(stacked: PyTree) -> Array:
 def norm(single: PyTree) -> Array:
     """Euclidean norm of one tree."""
     return jnp.sqrt(total([jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(single)]))
+
+
+def wide(leaf: Array) -> Array:
+    """The leaf in float32 at least, for sums that a shorter format cannot hold."""
+    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+
+
+def is_finite(tree: PyTree) -> Array:
+    """Whether all floating-point numbers of a tree are finite -> bool scalar; true for an empty tree."""
+    leaves = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree) if is_float(leaf)]
+    return functools.reduce(jnp.logical_and, leaves, jnp.ones((), bool))
 
 
 def finite_clients(stacked: PyTree) -> Array:

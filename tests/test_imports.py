@@ -71,7 +71,9 @@ def test_imports_point_up(path):
         assert allowed, f"{here} (level {LEVELS[here]}) imports {there} (level {LEVELS[there]})"
 
 
-@pytest.mark.parametrize("package", ["weightings", "aggregators", "transforms", "clients", "models", "methods", "data"])
+@pytest.mark.parametrize(
+    "package", ["weightings", "aggregators", "transforms", "clients", "models", "methods", "data"]
+)
 def test_files_of_a_room_start_with_an_underscore(package):
     names = [p.name for p in (ROOT / package).glob("*.py")]
     assert all(n.startswith("_") for n in names), names

@@ -1,5 +1,6 @@
 """Runs: exact numbers of rounds, records, resuming, errors before compilation."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -90,6 +91,46 @@ def test_the_run_folder_holds_everything(seven_rounds):
         record.run_folder(run, {})
 
 
+def test_a_state_can_be_gone_on_from_twice_and_must_fit(seven_rounds):
+    result, _ = seven_rounds
+    forks = [simulate(METHOD, MODEL, DATA, rounds=8, state=result.state, **OPTIONS) for _ in range(2)]
+    same(forks[0].state, forks[1].state)
+    assert int(result.state.round) == 7  # still there
+    with pytest.raises(ValueError, match=r"state does not fit .*variables/params/fc1"):
+        simulate(METHOD, mlp(3, hidden=(6,)), DATA, rounds=8, state=result.state, **OPTIONS)
+
+
+def test_a_mesh_and_client_state_in_blocks():
+    from fedjax_geo.parallel import Strategy, clients_mesh
+
+    runs = [
+        simulate(methods.ditto(), MODEL, DATA, rounds=4, cohort=8, eval_every=2, strategy=strategy)
+        for strategy in (Strategy(), Strategy(mesh=clients_mesh(4)))
+    ]
+    for a, b in zip(*(jax.tree.leaves(r.state) for r in runs), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_one_client_that_breaks_is_left_out_and_counted():
+    """Model, statistics, client state and the metrics stay finite, and the run goes on."""
+    x = np.array(DATA.examples.x)
+    x[DATA.train.indices[3][0]] = np.nan  # client 3
+    data = dataclasses.replace(DATA, examples=DATA.examples._replace(x=x))
+    result = simulate(methods.scaffold(), MODEL, data, rounds=2, cohort=8, eval_every=2)
+    assert result.diverged_at is None
+    assert [m["nonfinite_clients"] for m in result.metrics] == [1, 1]
+    assert all(np.isfinite(m["train_loss"]) for m in result.metrics)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(result.state))
+
+
+def test_what_does_not_fit_fails_before_anything_is_told():
+    told = []
+    broken = METHOD._replace(server=optax.sgd(1.0))
+    with pytest.raises(ValueError, match="exactly one aggregator"):
+        simulate(broken, MODEL, DATA, rounds=1, callbacks=[told.append], **OPTIONS)
+    assert told == []
+
+
 def test_resuming_equals_going_on(seven_rounds, tmp_path):
     """With a server optimizer, a reference direction and a weighting; bit for bit, history included."""
     result, folder = seven_rounds
@@ -170,7 +211,7 @@ def test_two_processes_give_the_same_bits():
 
 def test_a_diverging_run_stops_and_says_when():
     method = methods.find("fedavg")(lr=1e20)
-    with pytest.warns(UserWarning, match="not finite in round"):
+    with pytest.warns(UserWarning, match="had a finite update"):
         result = simulate(method, MODEL, DATA, rounds=50, **OPTIONS)
     assert result.diverged_at is not None and int(result.state.round) < 50
 

@@ -21,7 +21,7 @@ import optax
 
 from fedjax_geo import _validate, tree
 from fedjax_geo.aggregators._cohort import Cohort, cohort, combine, float_leaves, gram, like_params
-from fedjax_geo.aggregators._history import History, no_history, record
+from fedjax_geo.aggregators._history import History, check_population, no_history, record
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -65,6 +65,7 @@ def fedfv(alpha: float = 0.1, tau: int = 1, *, num_clients: int | None = None) -
         round: Array,
         **info: Any,
     ) -> tuple[PyTree, History | optax.EmptyState]:
+        check_population(num_clients, info)
         del params, info
         clients = cohort(updates, weights, needed=losses)
         direction = combine(_without_internal_conflicts(clients, losses, client_ids, alpha), clients.rows)

@@ -23,7 +23,7 @@ import optax
 from fedjax_geo import layers as layer_groups
 from fedjax_geo import tree
 from fedjax_geo.aggregators._cohort import cohort, column, combine, float_leaves, gram, like_params, smallest_norm
-from fedjax_geo.aggregators._history import History, no_history, record
+from fedjax_geo.aggregators._history import History, check_population, no_history, record
 from fedjax_geo.aggregators._simplex_qp import shortest_in_hull
 from fedjax_geo.types import Aggregator, Array, PyTree
 
@@ -68,6 +68,7 @@ def fedlf(
         round: Array,
         **info: Any,
     ) -> tuple[PyTree, History | optax.EmptyState]:
+        check_population(num_clients, info)
         del params, info
         clients = cohort(updates, weights, needed=losses)
         fairness = _fairness(losses.astype(clients.norms.dtype), clients.usable)

@@ -1,6 +1,6 @@
 """The last update of every client of the population, for aggregators that look back."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,17 @@ def no_history(params: PyTree, num_clients: int) -> History:
     n = _validate.at_least("num_clients", num_clients, 1)
     empty = jax.tree.map(lambda p: jnp.zeros((n, *p.shape), p.dtype), params)
     return History(empty, jnp.full((n,), -1, jnp.int32))
+
+
+def check_population(num_clients: int | None, info: dict[str, Any]) -> None:
+    """A history for another population would take one client for another.
+
+    Raises:
+        ValueError: while traced, if the round's n is known and is not the history's.
+    """
+    population = info.get("num_clients")
+    if num_clients is not None and isinstance(population, int) and population != num_clients:
+        raise ValueError(f"num_clients={num_clients} was given to an aggregator, and the round has {population}")
 
 
 def record(history: History, updates: PyTree, usable: Array, client_ids: Array, round: Array) -> History:

@@ -63,7 +63,8 @@ def krum(num_byzantine: int, *, num_selected: int = 1) -> Aggregator:
         counted = jnp.arange(m) < jnp.minimum(neighbours, clients.number - 1)
         scores = jnp.sum(jnp.where(counted[None], nearest, 0), axis=1)
         order = jnp.lexsort((client_ids, scores, ~clients.usable))
-        selected = (jnp.argsort(order) < num_selected) & clients.usable
+        enough = clients.number >= needed  # too few to tell are left: no step
+        selected = (jnp.argsort(order) < num_selected) & clients.usable & enough
         shares = selected.astype(scores.dtype) / jnp.maximum(jnp.sum(selected), 1).astype(scores.dtype)
         return like_params(updates, combine(shares, clients.rows)), state
 

@@ -6,9 +6,10 @@ Learning", arXiv 2108.07313.
 
 from typing import NamedTuple
 
-import jax.numpy as jnp
+import jax
 
 from fedjax_geo import _validate, tree
+from fedjax_geo.clients._chance import TUNES
 from fedjax_geo.clients._local import Optimizer, local_steps
 from fedjax_geo.clients._own import Own, recall, trained, untrained
 from fedjax_geo.objective import training_loss
@@ -56,11 +57,9 @@ def fine_tune(inner: ClientAlgorithm, optimizer: Optimizer, epochs: int = 1) -> 
     ) -> ClientOutput:
         out = inner.train(task, variables, shared, state.inner, batches, round=round, key=key)
         start = inner.personalize(variables, out.state)
-        passes = batches._replace(
-            get=lambda k: batches.get(k % jnp.maximum(batches.num_steps, 1)),
-            num_steps=epochs * batches.num_ordered,
-        )
-        result = local_steps(training_loss(task), start, passes, by_round(round), key=key)
+        passes = batches._replace(num_steps=epochs * batches.num_ordered)
+        own_key = jax.random.fold_in(key, TUNES)
+        result = local_steps(training_loss(task), start, passes, by_round(round), key=own_key)
         tuned = trained(Variables(tree.subtract(start.params, result.update), result.stats))
         return out._replace(
             state=FineTuneState(tuned, out.state), metrics=out.metrics | {"tuned_loss": result.loss}

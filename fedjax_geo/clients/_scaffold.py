@@ -55,8 +55,9 @@ def scaffold(lr: float | Callable[[Array], Array]) -> ClientAlgorithm:
             return jax.tree.map(lambda g, own, all_: g - own + all_, gradient, state, shared)
 
         def renew(own: Array, all_: Array, update: Array) -> Array:
-            new = own - all_ + update / (jnp.maximum(steps, 1) * eta)
-            return jnp.where(steps > 0, new, own).astype(own.dtype)
+            moved = (steps > 0) & (eta > 0)  # a schedule may end at 0
+            new = own - all_ + update / jnp.where(moved, steps * eta, 1)
+            return jnp.where(moved, new, own).astype(own.dtype)
 
         result = local_steps(training_loss(task), variables, batches, optax.sgd(eta), key=key, adjust=correct)
         control = jax.tree.map(renew, state, shared, result.update)

@@ -69,7 +69,7 @@ def fedvg_fedavgm(
     momentum: float = 0.9,
     nesterov: bool = True,
 ) -> Method:
-    """fedavgm with FedVG's weights in place of its own, with Nesterov momentum as its authors (arXiv 2602.21399)."""
+    """fedavgm with FedVG's weights in place of its own, with Nesterov momentum (arXiv 2602.21399)."""
     return fedvg_on(fedavgm)(lr, server_lr, decay, momentum, nesterov)
 
 

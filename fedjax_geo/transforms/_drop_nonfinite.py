@@ -27,8 +27,8 @@ def drop_nonfinite(inner: optax.GradientTransformation) -> optax.GradientTransfo
     zero, no examples, no steps and a loss of zero, the weights of the others scaled to sum to one. Where nobody
     remains, the inner state stays as it is and the direction is zero.
 
-    Only what passes through the server is protected. Model statistics are averaged by the round itself, and
-    what a client keeps for its next round stays with it.
+    A round leaves clients whose training was not finite out by itself. This link is for what other links make of
+    their updates on the way, and for aggregators used outside of a round.
 
     Args:
         inner: takes stacked updates ``[m, ...]``, returns ``[...]``; an aggregator or a chain with one.

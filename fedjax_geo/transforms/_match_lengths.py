@@ -47,7 +47,7 @@ def match_lengths(
         def scale(label: str) -> Array:
             lengths = jnp.sqrt(jnp.where(jnp.isfinite(squares[label]), squares[label], 0))
             length = jnp.sqrt(own[label])
-            mean = jnp.vdot(shares, lengths)
+            mean = jnp.sum(shares * lengths)
             return jnp.where(length > 0, factor * mean / jnp.where(length > 0, length, 1), 0)
 
         scales = {label: scale(label) for label in own}

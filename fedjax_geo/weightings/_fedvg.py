@@ -44,11 +44,12 @@ def spectral_norm(leaf: Array) -> Array:
     return jnp.linalg.norm(leaf.reshape(-1, leaf.shape[-1]), ord=2)
 
 
-def validation_gradient(batch_size: int = 500, *, train: bool = False) -> Measure:
+def validation_gradient(batch_size: int = 100, *, train: bool = False) -> Measure:
     """The exact gradient of the mean loss over the server's validation set at the client's trained model.
 
     Args:
-        batch_size: validation examples per pass; changes memory and speed, not the result.
+        batch_size: validation examples per pass of one client; changes memory (times the clients side by side)
+            and speed, not the result.
         train: whether dropout and batch statistics are on, as in the authors' code; the result then depends
             on the batches.
     """
@@ -116,7 +117,9 @@ def fedvg(
             return jnp.where(jnp.isfinite(norms), 1 / (norms + eps), 0)
 
         weights = tree.normalize(jax.tree.map(inverse, info.reports.score), counted)
-        if smoothing is not None and not isinstance(weights, jax.Array):
+        if smoothing is not None:
+            if isinstance(weights, jax.Array):
+                raise ValueError("smoothing is of weights that differ by leaf: give layers=layers.leaf with it")
             weights = smoothing(weights)
         return weights, state
 

@@ -62,6 +62,6 @@ def graph_average(neighbours: Mapping[str, Sequence[str]]) -> Callable[[PyTree],
             rows.dtype,
         )
         listed = jnp.array([1.0 + len(neighbours.get(name, ())) for name in position], rows.dtype)
-        return jnp.matmul(mixing, rows) / listed[:, None]
+        return jnp.matmul(mixing, rows, precision=jax.lax.Precision.HIGHEST) / listed[:, None]
 
     return _on_rows(smooth)
