@@ -96,10 +96,11 @@ def run(
 ):
     """Rounds by plain calls of the jitted step -> (state, list of metrics)."""
     cohort = data.num_clients if cohort is None else cohort
+    options = {"diagnose": None} | options  # less to compile
     process = make_round(method, Task(model, data.prepare, example_loss), cohort=cohort, work=work, **options)
     key = jax.random.key(seed)
     data = jax.tree.map(jnp.asarray, data)
-    state = jax.jit(process.init)(key, data)
+    state = process.init(key, data)  # not jitted: its few operations are shared by all tests
     step = jax.jit(process.step)
     history = []
     for _ in range(rounds):

@@ -123,6 +123,14 @@ def test_statistics_move_in_training_only(variables):
     assert kept is variables.stats
 
 
+def test_statistics_of_numpy_are_left_alone(variables):
+    """A module may write into an array in place, as JAX's cannot be."""
+    given = jax.tree.map(np.array, variables.stats)
+    _, trained = full.apply(Variables(variables.params, given), X, train=True, key=jax.random.key(0))
+    jax.tree.map(np.testing.assert_array_equal, given, variables.stats)
+    assert (trained["norm"]["var"] != given["norm"]["var"]).all()
+
+
 def test_padded_rows_do_not_count(variables):
     """Three true rows and two of padding give what three rows give."""
     model = from_nnx(lambda shape, rngs: Bare(shape[0], rngs))
