@@ -100,7 +100,9 @@ def _from_dict(state: nnx.State, tree: PyTree) -> nnx.State:
     def at(path: tuple[Any, ...]) -> Array:
         return functools.reduce(lambda node, name: node[str(name)], path, tree)
 
-    return nnx.from_flat_state((path, variable.replace(at(path))) for path, variable in nnx.to_flat_state(state))
+    return nnx.from_flat_state(
+        (path, variable.replace(jnp.asarray(at(path)))) for path, variable in nnx.to_flat_state(state)
+    )
 
 
 def _seeded(state: nnx.State, key: Key | None, train: bool) -> nnx.State:
