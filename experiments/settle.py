@@ -68,21 +68,22 @@ def compared(config: Config) -> dict[str, Method]:
 
 def table(results: dict[str, Result]) -> str:
     """Accuracy at a few rounds and the end, in per cent, with the diagnostics that explain it."""
-    evaluations = next(iter(results.values())).evaluations
-    shown = [i for i, e in enumerate(evaluations) if e.round in (50, 100, 200)] + [len(evaluations) - 1]
-    heads = [f"round {evaluations[i].round}" for i in shown]
+    last = max(r.evaluations[-1].round for r in results.values())
+    shown = [r for r in (50, 100, 200) if r < last] + [last]
+    heads = [f"round {r}" for r in shown]
     lines = [
         f"| method | {' | '.join(heads)} | std | worst 10 % | step length, first / last | cosine with last step |",
         "|---|" + "---:|" * (len(heads) + 4),
     ]
     for name, result in results.items():
-        means = [f"{100 * result.evaluations[i].summaries['global']['client_mean']:.1f}" for i in shown]
+        by_round = {e.round: 100 * e.summaries["global"]["client_mean"] for e in result.evaluations}
+        means = [f"{by_round[r]:.1f}" if r in by_round else "stopped" for r in shown]
         final = result.evaluations[-1].summaries["global"]
         lengths = [m["step_norm"] for m in result.metrics]
         turning = np.mean([m["previous_cosine"] for m in result.metrics[-20:]])
         lines.append(
             f"| {name} | {' | '.join(means)} | {100 * final['std']:.1f} | {100 * final['worst10']:.1f} "
-            f"| {lengths[1]:.2f} / {np.mean(lengths[-20:]):.2f} | {turning:.2f} |"
+            f"| {lengths[0]:.2f} / {np.mean(lengths[-20:]):.2f} | {turning:.2f} |"
         )
     return "\n".join(lines)
 

@@ -243,7 +243,7 @@ def _check_params(params: PyTree) -> None:
 def _check_change(change: PyTree, params: PyTree) -> None:
     """A chain without an aggregator, or with two, must not broadcast its way through."""
     needed = "it needs exactly one aggregator, such as weighted_mean()"
-    if jax.tree.structure(change) != jax.tree.structure(params):
+    if tree.paths(change) != tree.paths(params):
         raise ValueError(f"the server chain returned another structure than that of the parameters: {needed}")
     shapes = [(leaf.shape, like.shape) for leaf, like in zip(*map(jax.tree.leaves, (change, params)), strict=True)]
     wrong = [f"{got} for {expected}" for got, expected in shapes if got != expected]
