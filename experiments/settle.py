@@ -19,7 +19,7 @@ import tyro
 
 from experiments.report import machine
 from fedjax_geo import Method, Work, data, methods, models, simulate
-from fedjax_geo.aggregators import craft
+from fedjax_geo.aggregators import craft, no_reference
 from fedjax_geo.record import ProgressBar
 from fedjax_geo.simulate import Result
 from fedjax_geo.transforms import match_lengths
@@ -60,6 +60,7 @@ def compared(config: Config) -> dict[str, Method]:
         "FedAvg": methods.fedavg(config.lr, decay=0.999),
         "CRAFT, rate 1": base,
         "CRAFT, rate 0.1": methods.craft(config.lr, server_lr=0.1, decay=0.999),
+        "CRAFT, no reference": with_server(craft(reference=no_reference), optax.sgd(1.0)),
         "CRAFT, cosine rate": with_server(craft(), optax.sgd(optax.cosine_decay_schedule(1.0, config.rounds))),
         "CRAFT, 1 / (1 + t / 30)": with_server(craft(), optax.sgd(lambda t: 1.0 / (1.0 + t / 30.0))),
         "CRAFT, matched lengths": with_server(match_lengths(craft()), optax.sgd(1.0)),

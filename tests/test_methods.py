@@ -25,7 +25,8 @@ LAYOUTS = {1: Strategy, 4: lambda: Strategy(mesh=parallel.clients_mesh(4))}
 def compiled(name, devices, **hyperparameters):
     """(initial state, step, key, data) of a recipe with its defaults, 7 of 14 clients a round."""
     strategy = LAYOUTS[devices]()
-    process = make_round(methods.find(name)(**hyperparameters), TASK, cohort=7, strategy=strategy)
+    method = methods.find(name)(**hyperparameters)
+    process = make_round(method, TASK, cohort=7, strategy=strategy, diagnose=None)
     data, key = parallel.replicate((DATA, jax.random.key(0)), strategy)
     state = process.init(jax.random.key(0), DATA)  # not jitted: the recipes share its few operations
     return parallel.replicate(state, strategy), jax.jit(process.step), key, data
