@@ -32,8 +32,9 @@ def _rows(leaf: Array) -> Array:
     return leaf.reshape(leaf.shape[0], -1)
 
 
-def _column(weights: Array, leaf: Array) -> Array:
-    return weights.reshape(weights.shape + (1,) * (leaf.ndim - 1))
+def column(vector: Array, leaf: Array) -> Array:
+    """``[m]`` with as many axes as a leaf ``[m, ...]``."""
+    return vector.reshape(vector.shape + (1,) * (leaf.ndim - 1))
 
 
 def is_float(leaf: Array) -> bool:
@@ -116,7 +117,7 @@ def average_stats(weights: Array, stacked: PyTree) -> PyTree:
 
     def merge(leaf: Array) -> Array:
         if not is_float(leaf):
-            return jnp.max(jnp.where(_column(weights, leaf) == 0, leaf.min(0, keepdims=True), leaf), axis=0)
+            return jnp.max(jnp.where(column(weights, leaf) == 0, leaf.min(0, keepdims=True), leaf), axis=0)
         return weighted_mean(weights, leaf)
 
     return jax.tree.map(merge, stacked)

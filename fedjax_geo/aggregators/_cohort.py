@@ -57,22 +57,13 @@ def cohort(updates: PyTree, weights: Any, *, needed: Array | None = None) -> Coh
     usable = (tree.overall(weights) > 0) & jnp.isfinite(squared)
     if needed is not None:
         usable = usable & jnp.isfinite(needed)
-    rows = [jnp.where(column(usable, leaf), leaf, 0) for leaf in leaves]
+    rows = [jnp.where(tree.column(usable, leaf), leaf, 0) for leaf in leaves]
     return Cohort(rows, usable, jnp.sqrt(jnp.where(usable, squared, 0)))
-
-
-def column(vector: Array, leaf: Array) -> Array:
-    """``[m]`` with as many axes as a leaf ``[m, ...]``."""
-    return vector.reshape(vector.shape + (1,) * (leaf.ndim - 1))
 
 
 def float_leaves(values: PyTree) -> list[Array]:
     """The floating-point leaves, in float32 or wider."""
-    return [
-        leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
-        for leaf in jax.tree.leaves(values)
-        if tree.is_float(leaf)
-    ]
+    return [tree.wide(leaf) for leaf in jax.tree.leaves(values) if tree.is_float(leaf)]
 
 
 def combine(coefficients: Array, rows: list[Array]) -> list[Array]:

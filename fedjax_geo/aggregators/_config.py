@@ -20,7 +20,7 @@ from fedjax_geo import tree
 from fedjax_geo.aggregators._cohort import cohort, like_params
 from fedjax_geo.aggregators._craft import craft, no_reference
 from fedjax_geo.aggregators._solvers import Solver
-from fedjax_geo.types import Aggregator, Array, PyTree
+from fedjax_geo.types import Aggregator, PyTree
 
 
 def config(*, layers: layer_groups.Grouping = layer_groups.model, solver: Solver | None = None) -> Aggregator:
@@ -51,9 +51,9 @@ def config(*, layers: layer_groups.Grouping = layer_groups.model, solver: Solver
         like = jax.tree.map(lambda leaf: leaf[0], stacked)
         axis, _ = equal_angles.update(stacked, equal_angles.init(like), params, weights=clients.shares)
         labels = layers(like)
-        squares = tree.grouped(lambda a: jnp.sum(jnp.square(_wide(a))), labels, axis)
+        squares = tree.grouped(lambda a: jnp.sum(jnp.square(tree.wide(a))), labels, axis)
         pulls = tree.grouped(
-            lambda a, s: jnp.sum(tree.dot_rows(_wide(s), _wide(a))), labels, axis, stacked
+            lambda a, s: jnp.sum(tree.dot_rows(tree.wide(s), tree.wide(a))), labels, axis, stacked
         )  # sum_i g_i . axis
         factors = {
             label: jnp.where(square > 0, pulls[label] / jnp.where(square > 0, square, 1), 0)
@@ -62,7 +62,3 @@ def config(*, layers: layer_groups.Grouping = layer_groups.model, solver: Solver
         return jax.tree.map(lambda label, a: (factors[label] * a).astype(a.dtype), labels, axis), state
 
     return Aggregator(init, update)
-
-
-def _wide(leaf: Array) -> Array:
-    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import tree
-from fedjax_geo.aggregators._cohort import Cohort, cohort, column, like_params
+from fedjax_geo.aggregators._cohort import Cohort, cohort, like_params
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 
@@ -24,7 +24,7 @@ def medians(clients: Cohort) -> list[Array]:
 
 def _sorted(clients: Cohort) -> list[Array]:
     """Each coordinate in ascending order, clients that are not usable at the end as infinity."""
-    return [jnp.sort(jnp.where(column(clients.usable, x), x, jnp.inf), axis=0) for x in clients.rows]
+    return [jnp.sort(jnp.where(tree.column(clients.usable, x), x, jnp.inf), axis=0) for x in clients.rows]
 
 
 def _no_state(params: PyTree) -> optax.EmptyState:
@@ -80,7 +80,7 @@ def trimmed_mean(fraction: float) -> Aggregator:
         middle = (place >= cut) & (place < clients.number - cut)
         remaining = jnp.maximum(clients.number - 2 * cut, 1)
         direction = [
-            jnp.sum(jnp.where(column(middle, x), x, 0), axis=0) / remaining.astype(x.dtype)
+            jnp.sum(jnp.where(tree.column(middle, x), x, 0), axis=0) / remaining.astype(x.dtype)
             for x in _sorted(clients)
         ]
         return like_params(updates, direction), state

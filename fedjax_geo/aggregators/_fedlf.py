@@ -22,7 +22,7 @@ import optax
 
 from fedjax_geo import layers as layer_groups
 from fedjax_geo import tree
-from fedjax_geo.aggregators._cohort import cohort, column, combine, float_leaves, gram, like_params, smallest_norm
+from fedjax_geo.aggregators._cohort import cohort, combine, float_leaves, gram, like_params, smallest_norm
 from fedjax_geo.aggregators._history import History, check_population, no_history, record
 from fedjax_geo.aggregators._simplex_qp import shortest_in_hull
 from fedjax_geo.types import Aggregator, Array, PyTree
@@ -147,7 +147,7 @@ def _unit(rows: list[Array], usable: Array) -> tuple[list[Array], Array]:
     norms = _norms(rows)
     moving = usable & (norms > smallest_norm(norms))
     inverse = jnp.where(moving, 1 / jnp.where(moving, norms, 1), 0)
-    return [jnp.where(column(moving, leaf), leaf * column(inverse, leaf), 0) for leaf in rows], moving
+    return [jnp.where(tree.column(moving, leaf), leaf * tree.column(inverse, leaf), 0) for leaf in rows], moving
 
 
 def _scale(length: Array, wanted: Array, worst: Array, noise: Array) -> Array:

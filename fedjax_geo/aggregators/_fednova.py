@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, column, combine, like_params
+from fedjax_geo.aggregators._cohort import cohort, combine, like_params
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 Accumulation = Callable[[Array], Array]  # K [m], float -> a [m]
@@ -98,7 +98,7 @@ def fednova(accumulation: Accumulation = plain_steps) -> Aggregator:
         for share, rows in zip(kept, clients.rows, strict=True):
             effective = jnp.sum(share * accumulated)  # tau_eff
             coefficients = effective * share / accumulated
-            direction += combine(coefficients, [jnp.where(column(counted, rows), rows, 0)])
+            direction += combine(coefficients, [jnp.where(tree.column(counted, rows), rows, 0)])
         return like_params(updates, direction), state
 
     return Aggregator(init, update)

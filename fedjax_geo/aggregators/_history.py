@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from fedjax_geo import _validate
-from fedjax_geo.aggregators._cohort import column
+from fedjax_geo import _validate, tree
 from fedjax_geo.types import Array, PyTree
 
 
@@ -39,7 +38,7 @@ def record(history: History, updates: PyTree, usable: Array, client_ids: Array, 
     """The history after a round; clients that are not usable keep what they had."""
 
     def put(stored: Array, new: Array) -> Array:
-        kept = jnp.where(column(usable, new), new.astype(stored.dtype), stored[client_ids])
+        kept = jnp.where(tree.column(usable, new), new.astype(stored.dtype), stored[client_ids])
         return stored.at[client_ids].set(kept)
 
     rounds = jnp.broadcast_to(jnp.asarray(round, history.seen.dtype), usable.shape)

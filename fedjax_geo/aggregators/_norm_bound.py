@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import column, float_leaves
+from fedjax_geo.aggregators._cohort import float_leaves
 from fedjax_geo.types import Array, PyTree
 
 
@@ -49,7 +49,7 @@ def norm_bound(max_norm: float) -> optax.GradientTransformationExtraArgs:
         top = functools.reduce(jnp.maximum, tops)
         finite = jnp.isfinite(top)
         top = jnp.where(finite & (top > 0), top, 1)
-        squares = [tree.squared_norm_rows(leaf / column(top, leaf)) for leaf in leaves]
+        squares = [tree.squared_norm_rows(leaf / tree.column(top, leaf)) for leaf in leaves]
         relative = jnp.sqrt(tree.total(squares))  # norm over the largest entry, which cannot overflow
         long = finite & (relative > max_norm / top)
         factor = jnp.where(long, max_norm / jnp.where(long, relative, 1), 1)
@@ -58,9 +58,9 @@ def norm_bound(max_norm: float) -> optax.GradientTransformationExtraArgs:
             if not tree.is_float(leaf):
                 return leaf
             wide = leaf.astype(top.dtype)
-            shortened = wide / column(top, leaf) * column(factor, leaf)
-            kept = jnp.where(column(long, leaf), shortened, wide)
-            return jnp.where(column(finite, leaf), kept, 0).astype(leaf.dtype)
+            shortened = wide / tree.column(top, leaf) * tree.column(factor, leaf)
+            kept = jnp.where(tree.column(long, leaf), shortened, wide)
+            return jnp.where(tree.column(finite, leaf), kept, 0).astype(leaf.dtype)
 
         return jax.tree.map(bound, updates), state
 

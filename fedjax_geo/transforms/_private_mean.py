@@ -29,7 +29,7 @@ def _noisy_mean(updates: PyTree, norms: Array, bound: Array, noise_multiplier: f
     def mean(leaf: Array, key: Key) -> Array:
         if not tree.is_float(leaf):
             return jnp.zeros_like(leaf[0])
-        wide = leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+        wide = tree.wide(leaf)
         total = jnp.sum(jnp.where(_rows.column(finite, wide), wide, 0), axis=0)
         if noise_multiplier:
             deviation = (noise_multiplier * bound).astype(wide.dtype)

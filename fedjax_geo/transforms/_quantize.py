@@ -23,7 +23,7 @@ def _check(bits: int) -> int:
 
 def _rounded(values: Array, steps: int, key: Key) -> Array:
     """One tensor of one client, on ``steps + 1`` even levels from its smallest to its largest entry."""
-    wide = values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    wide = tree.wide(values)
     low, high = jnp.min(wide), jnp.max(wide)
     width = (high - low) / steps
     place = (wide - low) / jnp.where(width > 0, width, 1)

@@ -14,7 +14,7 @@ from fedjax_geo.types import Array, Key, PyTree
 def column(vector: Array, leaf: Array) -> Array:
     """``[m]`` with as many axes as a leaf ``[m, ...]``, in the leaf's dtype unless it is boolean."""
     vector = vector if vector.dtype == bool else vector.astype(leaf.dtype)
-    return vector.reshape(vector.shape + (1,) * (leaf.ndim - 1))
+    return tree.column(vector, leaf)
 
 
 def scalar_like(value: float, params: PyTree) -> Array:
@@ -29,11 +29,7 @@ def lengths(updates: PyTree) -> Array:
     Squares are taken relative to the largest entry, so that long updates do not overflow.
     """
     m = tree.num_clients(updates)
-    rows = [
-        leaf.reshape(m, -1).astype(jnp.promote_types(leaf.dtype, jnp.float32))
-        for leaf in jax.tree.leaves(updates)
-        if tree.is_float(leaf)
-    ]
+    rows = [tree.wide(leaf.reshape(m, -1)) for leaf in jax.tree.leaves(updates) if tree.is_float(leaf)]
     top = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(row), axis=1, initial=0) for row in rows])
     unit = jnp.where(jnp.isfinite(top) & (top > 0), top, 1)
     return unit * jnp.sqrt(tree.total([jnp.sum(jnp.square(row / unit[:, None]), axis=1) for row in rows]))
