@@ -5,3 +5,4 @@ import jax
 jax.config.update("jax_platforms", "cpu")
 jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_rank_promotion", "raise")
+jax.config.update("jax_disable_most_optimizations", True)  # most of the tests' time is compilation

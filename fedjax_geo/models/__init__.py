@@ -1,7 +1,7 @@
 """Models, and adapters that make a ``Model`` of a flax module or of two functions."""
 
 from fedjax_geo.models._cnn import CNN, cnn
-from fedjax_geo.models._conv import Convolution, native, patches
+from fedjax_geo.models._conv import Convolution, native, native_forward, patches, rows
 from fedjax_geo.models._fedavg_cnn import FedAvgCNN, fedavg_cnn
 from fedjax_geo.models._functions import from_functions
 from fedjax_geo.models._lenet import LeNet5, lenet5
@@ -42,10 +42,12 @@ __all__ = [
     "max_pool_3x3",
     "mlp",
     "native",
+    "native_forward",
     "patches",
     "resnet",
     "resnet18",
     "resnet50",
+    "rows",
     "same_names",
     "timm_vit",
     "torchvision_resnet",

@@ -4,7 +4,7 @@ import math
 
 from flax import nnx
 
-from fedjax_geo.models._conv import Convolution, patches
+from fedjax_geo.models._conv import Convolution, rows
 from fedjax_geo.models._layers import conv, linear
 from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._pool import max_pool_2x2
@@ -23,7 +23,7 @@ class CNN(nnx.Module):
         shape: tuple[int, int, int],
         num_classes: int,
         *,
-        convolution: Convolution = patches,
+        convolution: Convolution = rows,
         rngs: nnx.Rngs,
     ) -> None:
         """Builds the layers.
@@ -61,12 +61,12 @@ class CNN(nnx.Module):
         return self.fc3(self.features(x, rngs=rngs))
 
 
-def cnn(num_classes: int, convolution: Convolution = patches) -> Model:
+def cnn(num_classes: int, convolution: Convolution = rows) -> Model:
     """A small convolutional network; 797,962 parameters on CIFAR-10.
 
     Args:
       num_classes: number of logits.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
 
     Returns:
       A model with features.

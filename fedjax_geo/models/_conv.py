@@ -1,20 +1,23 @@
 """Convolutions to inject into ``nnx.Conv(conv_general_dilated=...)``.
 
-A convolution mapped over clients, each with its own kernel, becomes a grouped convolution, and its gradients
-inside a loop take slow paths of XLA's CPU compiler. Cut into patches it is one matrix product, forward and
-backward, which is fast wherever matrix products are. The price is memory: patches are as many times larger
-than the input as the kernel has taps.
+Mapped over clients, each with its own kernel, XLA's convolution becomes a grouped one, and its gradients inside a
+loop take slow paths of XLA's CPU compiler. The others here are made of what is fast anywhere, matrix products
+(``patches``, ``rows``) or forward convolutions (``native_forward``), forward and backward. All equal ``native`` up
+to rounding; which one is fastest depends on backend, layer shapes and layout, see ``docs/performance.md``.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
 from fedjax_geo.types import Array
 
 Convolution = Callable[..., Array]  # as jax.lax.conv_general_dilated, with images [b, h, w, c]
+Pads = tuple[tuple[int, int], tuple[int, int]]  # (low, high) of height and width
 
 native: Convolution = lax.conv_general_dilated
 
@@ -32,7 +35,9 @@ def patches(
     preferred_element_type: Any = None,
     **options: Any,
 ) -> Array:
-    """Convolves by cutting out patches and one matrix product; equals ``native`` up to rounding.
+    """Convolves by cutting out patches and one matrix product.
+
+    The patches take as many times the memory of the input as the kernel has taps.
 
     Args:
       lhs: images [b, h, w, c].
@@ -55,15 +60,12 @@ def patches(
     >>> patches(x, kernel, (2, 2), "SAME").shape
     (2, 4, 4, 16)
     """
-    _check(lhs, rhs, dimension_numbers, options)
+    pads = _check("patches", lhs, rhs, window_strides, padding, dimension_numbers, options)
     kh, kw, c, out = rhs.shape
-    b, *size, _ = lhs.shape
-    pads = lax.padtype_to_pads(size, (kh, kw), window_strides, padding) if isinstance(padding, str) else padding
-    x = jnp.pad(lhs, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else lhs
+    x = _padded(lhs, pads)
+    b, height, width, _ = x.shape
     sh, sw = window_strides
-    h, w = (x.shape[1] - kh) // sh + 1, (x.shape[2] - kw) // sw + 1
-    if h < 1 or w < 1:
-        raise ValueError(f"a kernel of {kh} x {kw} does not fit an image of {x.shape[1]} x {x.shape[2]}")
+    h, w = (height - kh) // sh + 1, (width - kw) // sw + 1
     taps = [
         lax.slice(x, (0, i, j, 0), (b, i + (h - 1) * sh + 1, j + (w - 1) * sw + 1, c), (1, sh, sw, 1))
         for i in range(kh)
@@ -79,12 +81,188 @@ def patches(
     return y.reshape(b, h, w, out)
 
 
-def _check(lhs: Array, rhs: Array, dimension_numbers: Any, options: dict[str, Any]) -> None:
+def rows(
+    lhs: Array,
+    rhs: Array,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    *,
+    dimension_numbers: Any = _LAYOUT,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    **options: Any,
+) -> Array:
+    """Convolves by patches one pixel high, one matrix product for all rows of the kernel, and a sum of shifts.
+
+    It moves ``kw c + kh out`` numbers for each pixel where ``patches`` moves ``kh kw c``, and its products are
+    wider; so do those of both gradients. Where there are strides, or so few channels that patches are smaller,
+    this is ``patches``. Arguments, result and errors are those of ``patches``.
+
+    >>> x, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 16))
+    >>> rows(x, kernel, (1, 1), "SAME").shape
+    (2, 8, 8, 16)
+    """
+    pads = _check("rows", lhs, rhs, window_strides, padding, dimension_numbers, options)
+    kh, kw, c, out = rhs.shape
+    if tuple(window_strides) != (1, 1) or kh * kw * c <= kw * c + kh * out:
+        return patches(
+            lhs, rhs, window_strides, pads, precision=precision, preferred_element_type=preferred_element_type
+        )
+    return _rows(_padded(lhs, pads), rhs, precision, preferred_element_type)
+
+
+def native_forward(
+    lhs: Array,
+    rhs: Array,
+    window_strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    *,
+    dimension_numbers: Any = _LAYOUT,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    **options: Any,
+) -> Array:
+    """Convolves by XLA's convolution, with gradients made of a forward convolution and a matrix product.
+
+    Arguments, result and errors are those of ``patches``.
+
+    >>> x, kernel = jnp.ones((2, 8, 8, 3)), jnp.ones((3, 3, 3, 16))
+    >>> native_forward(x, kernel, (2, 2), "SAME").shape
+    (2, 4, 4, 16)
+    """
+    pads = _check("native_forward", lhs, rhs, window_strides, padding, dimension_numbers, options)
+    return _native(lhs, rhs, tuple(window_strides), pads, precision, preferred_element_type)
+
+
+def _columns(x: Array, kw: int) -> Array:
+    """Patches of one by ``kw`` pixels: [b, h, w, c] -> [b, h, w - kw + 1, kw c]."""
+    w = x.shape[2] - kw + 1
+    return jnp.concatenate([x[:, :, j : j + w] for j in range(kw)], axis=-1)
+
+
+def _shifted_rows(g: Array, kh: int) -> Array:
+    """What each row of the input meets: [b, h, w, o] -> [b, h + kh - 1, w, kh o], ``g[r - i]`` at row r, tap i."""
+    zero = jnp.zeros((), g.dtype)
+    still = (0, 0, 0)
+    taps = [lax.pad(g, zero, (still, (i, kh - 1 - i, 0), still, still)) for i in range(kh)]
+    return jnp.concatenate(taps, axis=-1)
+
+
+def _kernel_gradient(columns: Array, shifted: Array, kernel_shape: tuple[int, ...], precision: Any) -> Array:
+    kh, kw, c, out = kernel_shape
+    product = jnp.matmul(columns.reshape(-1, kw * c).T, shifted.reshape(-1, kh * out), precision=precision)
+    return product.reshape(kw, c, kh, out).transpose(2, 0, 1, 3)
+
+
+def _as_matrix(kernel: Array) -> Array:
+    """[kh, kw, c, out] -> [kw c, kh out]."""
+    kh, kw, c, out = kernel.shape
+    return kernel.transpose(1, 2, 0, 3).reshape(kw * c, kh * out)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _rows(x: Array, kernel: Array, precision: Any, result_type: Any) -> Array:
+    """A valid convolution without strides, of images that are padded already."""
+    kh, kw, _, out = kernel.shape
+    h = x.shape[1] - kh + 1
+    y = jnp.matmul(_columns(x, kw), _as_matrix(kernel), precision=precision, preferred_element_type=result_type)
+    return functools.reduce(jnp.add, (y[:, i : i + h, :, i * out : (i + 1) * out] for i in range(kh)))
+
+
+def _rows_forward(x: Array, kernel: Array, precision: Any, result_type: Any) -> tuple[Array, tuple]:
+    return _rows(x, kernel, precision, result_type), (x, kernel)
+
+
+def _rows_backward(precision: Any, result_type: Any, saved: tuple, g: Array) -> tuple[Array, Array]:
+    x, kernel = saved
+    kh, kw, c, _ = kernel.shape
+    shifted = _shifted_rows(g.astype(x.dtype), kh)
+    kernel_gradient = _kernel_gradient(_columns(x, kw), shifted, kernel.shape, precision)
+    spread = jnp.matmul(shifted, _as_matrix(kernel).T, precision=precision)  # [b, h, w', kw c]
+    width = x.shape[2]
+    spread = jnp.pad(spread, ((0, 0), (0, 0), (kw - 1, kw - 1), (0, 0)))
+    places = (spread[:, :, kw - 1 - j : kw - 1 - j + width, j * c : (j + 1) * c] for j in range(kw))
+    return functools.reduce(jnp.add, places), kernel_gradient.astype(kernel.dtype)
+
+
+_rows.defvjp(_rows_forward, _rows_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
+def _native(
+    x: Array, kernel: Array, strides: tuple[int, ...], pads: Pads, precision: Any, result_type: Any
+) -> Array:
+    return lax.conv_general_dilated(
+        x,
+        kernel,
+        strides,
+        pads,
+        dimension_numbers=_LAYOUT,
+        precision=precision,
+        preferred_element_type=result_type,
+    )
+
+
+def _native_save(
+    x: Array, kernel: Array, strides: tuple[int, ...], pads: Pads, precision: Any, result_type: Any
+) -> tuple[Array, tuple]:
+    return _native(x, kernel, strides, pads, precision, result_type), (x, kernel)
+
+
+def _native_backward(
+    strides: tuple[int, ...], pads: Pads, precision: Any, result_type: Any, saved: tuple, g: Array
+) -> tuple[Array, Array]:
+    x, kernel = saved
+    # With zeros between its pixels the gradient of a strided convolution is that of one without strides.
+    spaced = ((0, 0, 0), *((0, 0, s - 1) for s in strides), (0, 0, 0))
+    g = lax.pad(g.astype(x.dtype), jnp.zeros((), x.dtype), spaced)
+    # A stride can leave input pixels at the end that no window reaches.
+    ends = [
+        size + low + high - (k - 1) - n
+        for size, (low, high), k, n in zip(x.shape[1:3], pads, kernel.shape[:2], g.shape[1:3], strict=True)
+    ]
+    g = lax.pad(g, jnp.zeros((), g.dtype), ((0, 0, 0), *((0, end, 0) for end in ends), (0, 0, 0)))
+    around = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(kernel.shape, pads, strict=False))
+    flipped = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
+    x_gradient = lax.conv_general_dilated(
+        g, flipped, (1, 1), around, dimension_numbers=_LAYOUT, precision=precision
+    )
+    columns = _columns(_padded(x, pads), kernel.shape[1])
+    kernel_gradient = _kernel_gradient(columns, _shifted_rows(g, kernel.shape[0]), kernel.shape, precision)
+    return x_gradient, kernel_gradient.astype(kernel.dtype)
+
+
+_native.defvjp(_native_save, _native_backward)
+
+
+def _padded(x: Array, pads: Pads) -> Array:
+    return jnp.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
+
+
+def _check(
+    name: str,
+    lhs: Array,
+    rhs: Array,
+    strides: Sequence[int],
+    padding: str | Sequence[tuple[int, int]],
+    dimension_numbers: Any,
+    options: dict[str, Any],
+) -> Pads:
+    """The pads of height and width, if the convolution is one that these functions do."""
     if lhs.ndim != 4:
-        raise ValueError(f"patches needs images [b, h, w, c], got shape {lhs.shape}")
+        raise ValueError(f"{name} needs images [b, h, w, c], got shape {lhs.shape}")
     layout, wanted = (lax.conv_dimension_numbers(lhs.shape, rhs.shape, d) for d in (dimension_numbers, _LAYOUT))
     if layout != wanted:
-        raise ValueError(f"patches needs dimension_numbers={_LAYOUT}, got {dimension_numbers}; use native")
-    for name, value in options.items():
+        raise ValueError(f"{name} needs dimension_numbers={_LAYOUT}, got {dimension_numbers}; use native")
+    for option, value in options.items():
         if value not in (None, 1, (1, 1)):
-            raise ValueError(f"patches does not support {name}={value}; use native")
+            raise ValueError(f"{name} does not support {option}={value}; use native")
+    sizes, kernel = lhs.shape[1:3], rhs.shape[:2]
+    pads = lax.padtype_to_pads(sizes, kernel, strides, padding) if isinstance(padding, str) else padding
+    height, width = ((int(low), int(high)) for low, high in pads)
+    padded = [size + low + high for size, (low, high) in zip(sizes, (height, width), strict=True)]
+    if any(size < k for size, k in zip(padded, kernel, strict=True)):
+        raise ValueError(
+            f"a kernel of {kernel[0]} x {kernel[1]} does not fit an image of {padded[0]} x {padded[1]}"
+        )
+    return height, width

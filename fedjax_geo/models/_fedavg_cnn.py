@@ -5,7 +5,7 @@ import math
 from flax import nnx
 
 from fedjax_geo import _validate
-from fedjax_geo.models._conv import Convolution, patches
+from fedjax_geo.models._conv import Convolution, rows
 from fedjax_geo.models._layers import channels_of, conv, linear
 from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._pool import max_pool_2x2
@@ -44,14 +44,14 @@ class FedAvgCNN(nnx.Module):
         return self.fc2(self.features(x))
 
 
-def fedavg_cnn(num_classes: int, *, padded: bool = True, convolution: Convolution = patches) -> Model:
+def fedavg_cnn(num_classes: int, *, padded: bool = True, convolution: Convolution = rows) -> Model:
     """The network of the FedAvg paper; 1,663,370 parameters on MNIST, as published.
 
     Args:
       num_classes: number of logits.
       padded: whether convolutions keep the size of an image, as published; if not, as in FL-bench and the code
         of FedVG, they do not, and 582,026 parameters are left on MNIST.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
 
     Returns:
       A model with features, 512 wide.

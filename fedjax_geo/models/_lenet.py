@@ -5,7 +5,7 @@ import math
 from flax import nnx
 
 from fedjax_geo import _validate
-from fedjax_geo.models._conv import Convolution, patches
+from fedjax_geo.models._conv import Convolution, rows
 from fedjax_geo.models._layers import channels_of, conv, linear
 from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._norms import Norm, batch_norm
@@ -47,13 +47,13 @@ class LeNet5(nnx.Module):
         return self.fc3(self.features(x, mask))
 
 
-def lenet5(num_classes: int, *, norm: Norm = batch_norm(), convolution: Convolution = patches) -> Model:  # noqa: B008
+def lenet5(num_classes: int, *, norm: Norm = batch_norm(), convolution: Convolution = rows) -> Model:  # noqa: B008
     """LeNet-5 with batch norm, FedVG's default model; 62,050 parameters on CIFAR-10.
 
     Args:
       num_classes: number of logits.
       norm: follows each convolution, ``batch_norm(...)`` or ``group_norm(...)``.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
 
     Returns:
       A model with features, 84 wide.

@@ -10,18 +10,10 @@ import jax.numpy as jnp
 from flax import nnx
 
 from fedjax_geo import _validate
+from fedjax_geo.models._group_norm import GroupNorm
 from fedjax_geo.types import Array
 
 Norm = Callable[[int, nnx.Rngs], nnx.Module]  # (width, rngs) -> layer: (x, *, mask) -> x
-
-
-class GroupNorm(nnx.GroupNorm):
-    """Group normalisation, for which each example stands alone, so that no mask matters."""
-
-    def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
-        """Normalised images [b, h, w, c]."""
-        del mask
-        return super().__call__(x)
 
 
 class BatchNorm(nnx.BatchNorm):

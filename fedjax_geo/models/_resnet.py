@@ -4,7 +4,7 @@ CRAFT (arXiv 2605.21317) has the small form, FedVG (arXiv 2602.21399) the large 
 """
 
 from fedjax_geo import _validate
-from fedjax_geo.models._conv import Convolution, patches
+from fedjax_geo.models._conv import Convolution, rows
 from fedjax_geo.models._layers import channels_of, kaiming_fan_in, kaiming_fan_out, torch_uniform
 from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._norms import Norm, batch_norm, group_norm
@@ -17,7 +17,7 @@ _KINDS: dict[int, tuple[type[Block], tuple[int, ...]]] = {
 }
 
 
-def resnet18(num_classes: int, *, norm: Norm = group_norm(), convolution: Convolution = patches) -> Model:  # noqa: B008
+def resnet18(num_classes: int, *, norm: Norm = group_norm(), convolution: Convolution = rows) -> Model:  # noqa: B008
     """ResNet-18 for small images: 3 x 3 stem, no pooling; 11,173,962 parameters on CIFAR-10.
 
     Shortcuts that change shape are 1 x 1 convolutions, ``shortcut_conv`` with ``shortcut_norm``. Kernels, of the
@@ -26,7 +26,7 @@ def resnet18(num_classes: int, *, norm: Norm = group_norm(), convolution: Convol
     Args:
       num_classes: number of logits.
       norm: follows each convolution, ``group_norm(...)`` or ``batch_norm(...)``.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
 
     Returns:
       A model with features, 512 wide.
@@ -37,13 +37,13 @@ def resnet18(num_classes: int, *, norm: Norm = group_norm(), convolution: Convol
     return _build(18, num_classes, norm, convolution, large=False)
 
 
-def resnet50(num_classes: int, *, norm: Norm = group_norm(), convolution: Convolution = patches) -> Model:  # noqa: B008
+def resnet50(num_classes: int, *, norm: Norm = group_norm(), convolution: Convolution = rows) -> Model:  # noqa: B008
     """ResNet-50 for small images, as ``resnet18``; 23,520,842 parameters on CIFAR-10, features 2048 wide.
 
     Args:
       num_classes: number of logits.
       norm: follows each convolution, ``group_norm(...)`` or ``batch_norm(...)``.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
 
     Returns:
       A model with features, 2048 wide.
@@ -59,7 +59,7 @@ def imagenet_resnet(
     depth: int = 18,
     *,
     norm: Norm = batch_norm(),  # noqa: B008 - a value, not a state
-    convolution: Convolution = patches,
+    convolution: Convolution = rows,
 ) -> Model:
     """ResNet-18 or ResNet-50 as for ImageNet: 7 x 7 stem with stride 2, 3 x 3 max pooling with stride 2.
 
@@ -73,7 +73,7 @@ def imagenet_resnet(
       num_classes: number of logits.
       depth: 18 or 50.
       norm: follows each convolution, ``batch_norm(...)`` or ``group_norm(...)``.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
 
     Returns:
       A model with features, 512 or 2048 wide.

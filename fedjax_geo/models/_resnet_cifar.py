@@ -1,7 +1,7 @@
 """Residual networks for small images, as CRAFT (arXiv 2605.21317) trains them: group norm, padded shortcuts."""
 
 from fedjax_geo import _validate
-from fedjax_geo.models._conv import Convolution, patches
+from fedjax_geo.models._conv import Convolution, rows
 from fedjax_geo.models._layers import channels_of, kaiming_fan_in
 from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._norms import Norm, group_norm
@@ -14,7 +14,7 @@ def resnet(
     depth: int = 20,
     *,
     norm: Norm = group_norm(),  # noqa: B008 - a value, not a state
-    convolution: Convolution = patches,
+    convolution: Convolution = rows,
     loop: bool = True,
 ) -> Model:
     """The residual network of 16, 32 and 64 channels for CIFAR (arXiv 1512.03385, section 4.2).
@@ -28,7 +28,7 @@ def resnet(
       num_classes: number of logits.
       depth: layers with parameters: 20, 32, 44, 56 or 110, or any other 6 k + 2.
       norm: follows each convolution, ``group_norm(...)`` or ``batch_norm(...)``.
-      convolution: how convolutions are computed, ``patches`` or ``native``.
+      convolution: how convolutions are computed, such as ``rows`` or ``native``.
       loop: whether the equal blocks of a stage, if more than three, are computed by one loop, for the sake of
         compile time; the parameters are the same.
 

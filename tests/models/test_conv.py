@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from fedjax_geo.models import max_pool_2x2, native, patches
+from fedjax_geo.models import max_pool_2x2, native, native_forward, patches, rows
 
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 CASES = [
@@ -18,7 +18,9 @@ CASES = [
     (3, 2, ((1, 1), (1, 1)), (8, 8), 4, 8),
     (3, 2, ((1, 1), (1, 1)), (7, 9), 4, 2),
     (3, 2, "SAME", (8, 7), 1, 4),
+    (3, 1, "VALID", (5, 8), 8, 4),
     (5, 1, "VALID", (9, 8), 1, 6),
+    (5, 1, ((2, 2), (2, 2)), (7, 6), 8, 4),
     (5, 2, ((2, 0), (1, 3)), (8, 8), 3, 2),
 ]
 
@@ -51,7 +53,7 @@ def native_gradients(case):
 
 @pytest.mark.parametrize("mapping", [jax.vmap, mapped])
 @pytest.mark.parametrize("case", CASES, ids=str)
-@pytest.mark.parametrize("convolution", [patches])
+@pytest.mark.parametrize("convolution", [patches, rows, native_forward])
 def test_strategies_equal_the_native_convolution(convolution, case, mapping):
     found, wanted = gradients(convolution, case, mapping), native_gradients(case)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, wanted)
