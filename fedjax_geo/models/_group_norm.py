@@ -79,4 +79,5 @@ class GroupNorm(nnx.GroupNorm):
     def __call__(self, x: Array, *, mask: Array | None = None) -> Array:
         """Normalised images [b, h, w, c]."""
         del mask
+        assert self.scale is not None and self.bias is not None
         return group_normalize(x, self.scale[...], self.bias[...], self.num_groups, self.epsilon)
