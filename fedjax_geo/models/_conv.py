@@ -62,7 +62,7 @@ def patches(
     """
     pads = _check("patches", lhs, rhs, window_strides, padding, dimension_numbers, options)
     kh, kw, c, out = rhs.shape
-    x = _padded(lhs, pads)
+    x = jnp.pad(lhs, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else lhs
     b, height, width, _ = x.shape
     sh, sw = window_strides
     h, w = (height - kh) // sh + 1, (width - kw) // sw + 1
@@ -108,7 +108,7 @@ def rows(
         return patches(
             lhs, rhs, window_strides, pads, precision=precision, preferred_element_type=preferred_element_type
         )
-    return _rows(_padded(lhs, pads), rhs, precision, preferred_element_type)
+    return _rows(lhs, rhs, pads, precision, preferred_element_type)
 
 
 def native_forward(
@@ -134,24 +134,34 @@ def native_forward(
     return _native(lhs, rhs, tuple(window_strides), pads, precision, preferred_element_type)
 
 
-def _columns(x: Array, kw: int) -> Array:
-    """Patches of one by ``kw`` pixels: [b, h, w, c] -> [b, h, w - kw + 1, kw c]."""
-    w = x.shape[2] - kw + 1
-    return jnp.concatenate([x[:, :, j : j + w] for j in range(kw)], axis=-1)
+def _shift(x: Array, by: int, size: int, axis: int) -> Array:
+    """``out[r] = x[r - by]`` for r in [0, size) along an axis, zero where there is no such x."""
+    config = [(0, 0, 0)] * x.ndim
+    config[axis] = (by, size - x.shape[axis] - by, 0)
+    return lax.pad(x, jnp.zeros((), x.dtype), config)
 
 
-def _shifted_rows(g: Array, kh: int) -> Array:
-    """What each row of the input meets: [b, h, w, o] -> [b, h + kh - 1, w, kh o], ``g[r - i]`` at row r, tap i."""
-    zero = jnp.zeros((), g.dtype)
-    still = (0, 0, 0)
-    taps = [lax.pad(g, zero, (still, (i, kh - 1 - i, 0), still, still)) for i in range(kh)]
-    return jnp.concatenate(taps, axis=-1)
+def _columns(x: Array, kw: int, low: int, width: int) -> Array:
+    """Patches of one by ``kw`` pixels, of x padded by ``low`` on the left: [b, h, w, c] -> [b, h, width, kw c]."""
+    return jnp.concatenate([_shift(x, low - j, width, 2) for j in range(kw)], axis=-1)
 
 
-def _kernel_gradient(columns: Array, shifted: Array, kernel_shape: tuple[int, ...], precision: Any) -> Array:
-    kh, kw, c, out = kernel_shape
-    product = jnp.matmul(columns.reshape(-1, kw * c).T, shifted.reshape(-1, kh * out), precision=precision)
-    return product.reshape(kw, c, kh, out).transpose(2, 0, 1, 3)
+def _met(g: Array, kh: int, low: int, height: int) -> Array:
+    """What each row r of the input met at tap i: [b, h, w, o] -> [b, height, w, kh o], ``g[r + low - i]``."""
+    return jnp.concatenate([_shift(g, i - low, height, 1) for i in range(kh)], axis=-1)
+
+
+def _sum_of_shifts(parts: Sequence[Array], by: Sequence[int], size: int, axis: int) -> Array:
+    return functools.reduce(jnp.add, (_shift(part, b, size, axis) for part, b in zip(parts, by, strict=True)))
+
+
+def _kernel_gradient(x: Array, g: Array, kernel: Array, pads: Pads, precision: Any) -> tuple[Array, Array]:
+    """The gradient of a convolution without strides by its kernel, and what the rows of x met."""
+    kh, kw, c, out = kernel.shape
+    met = _met(g, kh, pads[0][0], x.shape[1])
+    columns = _columns(x, kw, pads[1][0], g.shape[2])
+    product = jnp.matmul(columns.reshape(-1, kw * c).T, met.reshape(-1, kh * out), precision=precision)
+    return product.reshape(kw, c, kh, out).transpose(2, 0, 1, 3).astype(kernel.dtype), met
 
 
 def _as_matrix(kernel: Array) -> Array:
@@ -160,32 +170,36 @@ def _as_matrix(kernel: Array) -> Array:
     return kernel.transpose(1, 2, 0, 3).reshape(kw * c, kh * out)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _rows(x: Array, kernel: Array, precision: Any, result_type: Any) -> Array:
-    """A valid convolution without strides, of images that are padded already."""
-    kh, kw, _, out = kernel.shape
-    h = x.shape[1] - kh + 1
-    y = jnp.matmul(_columns(x, kw), _as_matrix(kernel), precision=precision, preferred_element_type=result_type)
-    return functools.reduce(jnp.add, (y[:, i : i + h, :, i * out : (i + 1) * out] for i in range(kh)))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
+def _rows(x: Array, kernel: Array, pads: Pads, precision: Any, result_type: Any) -> Array:
+    kh, kw = kernel.shape[:2]
+    height, width = (
+        size + low + high - k + 1
+        for size, (low, high), k in zip(x.shape[1:3], pads, kernel.shape[:2], strict=True)
+    )
+    columns = _columns(x, kw, pads[1][0], width)
+    y = jnp.matmul(columns, _as_matrix(kernel), precision=precision, preferred_element_type=result_type)
+    return _sum_of_shifts(jnp.split(y, kh, axis=-1), [pads[0][0] - i for i in range(kh)], height, 1)
 
 
-def _rows_forward(x: Array, kernel: Array, precision: Any, result_type: Any) -> tuple[Array, tuple]:
-    return _rows(x, kernel, precision, result_type), (x, kernel)
+def _rows_save(
+    x: Array, kernel: Array, pads: Pads, precision: Any, result_type: Any
+) -> tuple[Array, tuple[Array, Array]]:
+    return _rows(x, kernel, pads, precision, result_type), (x, kernel)
 
 
-def _rows_backward(precision: Any, result_type: Any, saved: tuple, g: Array) -> tuple[Array, Array]:
+def _rows_backward(
+    pads: Pads, precision: Any, result_type: Any, saved: tuple[Array, Array], g: Array
+) -> tuple[Array, Array]:
     x, kernel = saved
-    kh, kw, c, _ = kernel.shape
-    shifted = _shifted_rows(g.astype(x.dtype), kh)
-    kernel_gradient = _kernel_gradient(_columns(x, kw), shifted, kernel.shape, precision)
-    spread = jnp.matmul(shifted, _as_matrix(kernel).T, precision=precision)  # [b, h, w', kw c]
-    width = x.shape[2]
-    spread = jnp.pad(spread, ((0, 0), (0, 0), (kw - 1, kw - 1), (0, 0)))
-    places = (spread[:, :, kw - 1 - j : kw - 1 - j + width, j * c : (j + 1) * c] for j in range(kw))
-    return functools.reduce(jnp.add, places), kernel_gradient.astype(kernel.dtype)
+    kernel_gradient, met = _kernel_gradient(x, g.astype(x.dtype), kernel, pads, precision)
+    spread = jnp.matmul(met, _as_matrix(kernel).T, precision=precision)  # [b, h, w', kw c]
+    kw = kernel.shape[1]
+    by = [j - pads[1][0] for j in range(kw)]
+    return _sum_of_shifts(jnp.split(spread, kw, axis=-1), by, x.shape[2], 2), kernel_gradient
 
 
-_rows.defvjp(_rows_forward, _rows_backward)
+_rows.defvjp(_rows_save, _rows_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4, 5))
@@ -227,16 +241,10 @@ def _native_backward(
     x_gradient = lax.conv_general_dilated(
         g, flipped, (1, 1), around, dimension_numbers=_LAYOUT, precision=precision
     )
-    columns = _columns(_padded(x, pads), kernel.shape[1])
-    kernel_gradient = _kernel_gradient(columns, _shifted_rows(g, kernel.shape[0]), kernel.shape, precision)
-    return x_gradient, kernel_gradient.astype(kernel.dtype)
+    return x_gradient, _kernel_gradient(x, g, kernel, pads, precision)[0]
 
 
 _native.defvjp(_native_save, _native_backward)
-
-
-def _padded(x: Array, pads: Pads) -> Array:
-    return jnp.pad(x, ((0, 0), *pads, (0, 0))) if any(map(any, pads)) else x
 
 
 def _check(
