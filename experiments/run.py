@@ -1,110 +1,34 @@
-"""Any method on any data set.
+"""Any method on any data set, or an experiment of a paper.
 
 python -m experiments.run --method craft --server-lr 1.0
 python -m experiments.run --method fedavg --data fashion_mnist --clients 1000 --cohort 100 --model cnn
+python -m experiments.run --presets
+python -m experiments.run --preset craft/cifar10-resnet20 --method fedavg --rounds 100
 """
 
+import argparse
 import dataclasses
 import functools
 import inspect
 import resource
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import tyro
 
+from experiments import presets
+from experiments.beside import print_beside
+from experiments.datasets import load
+from experiments.preset import Preset
 from experiments.report import print_table
-from fedjax_geo import Strategy, Work, data, methods, models, parallel, simulate
+from experiments.settings import Config, build_model, layout
+from fedjax_geo import data, methods, simulate
 from fedjax_geo.record import ProgressBar, run_folder
-from fedjax_geo.types import FederatedData, Method, Model
-
-PARTITIONS: dict[str, Callable[["Config"], data.Partition | None]] = {
-    "natural": lambda c: None,
-    "iid": lambda c: data.iid,
-    "dirichlet": lambda c: functools.partial(data.dirichlet, alpha=c.alpha),
-    "craft": lambda c: functools.partial(data.craft_dirichlet, alpha=c.alpha),
-    "craft-balanced": lambda c: functools.partial(data.craft_dirichlet, alpha=c.alpha, balanced=True),
-    "fedvg": lambda c: functools.partial(data.fedvg_dirichlet, alpha=c.alpha),
-    "shards": lambda c: data.shards,
-}
-MODELS: dict[str, Callable[[int], Model]] = {"mlp": models.mlp, "cnn": models.cnn}
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """Settings of a run. Hyperparameters of the method are options of their own, see below.
-
-    Attributes:
-        method: name of a recipe.
-        data: name of a data set, looked for on this machine; nothing is downloaded.
-        data_dir: folder of the data set's files, if not in one of the usual places.
-        partition: how examples become clients. natural: the data set's own clients; dirichlet: label skew, always
-            feasible; craft, craft-balanced, fedvg: the authors' schemes; shards: few labels per client.
-        alpha: concentration of the Dirichlet partitions.
-        clients: number of clients, unless natural.
-        validation: share of the examples that the server keeps as its validation set; 0 for none.
-        pooled: take the validation set from every client's examples instead of before partitioning.
-        model: architecture.
-        rounds: server updates.
-        cohort: clients per round.
-        batch_size: examples per local step.
-        epochs: local passes over a client's examples per round.
-        steps: local steps per round, instead of epochs.
-        eval_every: rounds between evaluations on all clients.
-        seed: of everything random.
-        chunk: clients trained side by side; default chosen for the backend, 0 for the whole cohort.
-        devices: devices that share the cohort; on a CPU, that many virtual ones.
-        out: folder for the run's records.
-    """
-
-    method: str = "craft"
-    data: str = "digits_forms"
-    data_dir: Path | None = None
-    partition: Literal["natural", "iid", "dirichlet", "craft", "craft-balanced", "fedvg", "shards"] | None = None
-    alpha: float = 0.1
-    clients: int = 100
-    validation: float = 0.1
-    pooled: bool = False
-    model: Literal["mlp", "cnn"] = "mlp"
-    rounds: int = 50
-    cohort: int = 10
-    batch_size: int = 20
-    epochs: int = 1
-    steps: int | None = None
-    eval_every: int = 10
-    seed: int = 0
-    chunk: int | None = None
-    devices: int = 1
-    out: Path = Path("runs")
-
-
-def load(config: Config) -> FederatedData:
-    """The federation that a configuration asks for."""
-    source = data.load(config.data, data_dir=config.data_dir)
-    name = config.partition or ("dirichlet" if source.client_ids is None else "natural")
-    partition = PARTITIONS[name](config)
-    if config.validation == 0:
-        validation = None
-    else:
-        validation = (data.pooled_clients if config.pooled else data.server_holdout)(config.validation)
-    return data.federate(
-        source,
-        partition,
-        num_clients=None if partition is None else config.clients,
-        validation=validation,
-        seed=config.seed,
-    )
-
-
-def layout(config: Config) -> Strategy:
-    """The layout that a configuration asks for."""
-    default = parallel.default_strategy()
-    chunk = default.chunk if config.chunk is None else (config.chunk or None)
-    return Strategy(chunk, parallel.clients_mesh(config.devices) if config.devices > 1 else None)
+from fedjax_geo.types import Method
 
 
 def peak_memory() -> str:
@@ -125,11 +49,23 @@ def describe_methods() -> str:
     return "methods and their hyperparameters (give them as --server-lr 0.5 and so on):\n" + "\n".join(lines)
 
 
+def chosen_preset(arguments: Sequence[str]) -> Preset | None:
+    """The preset that a command line names."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset")
+    name = parser.parse_known_args(list(arguments))[0].preset
+    return None if name is None else presets.find(name)
+
+
 def parse(arguments: Sequence[str]) -> tuple[Config, Method, dict[str, Any]]:
     """Configuration, method, and the method's hyperparameters, from a command line."""
     if {"--help", "-h"} & set(arguments):
-        print(describe_methods() + "\n")
-    config, rest = tyro.cli(Config, args=arguments, return_unknown_args=True, prog="experiments.run")
+        print(f"{describe_methods()}\n\npresets: see --presets\n")
+    preset = chosen_preset(arguments)
+    defaults = Config() if preset is None else preset.config
+    config, rest = tyro.cli(
+        Config, default=defaults, args=arguments, return_unknown_args=True, prog="experiments.run"
+    )
     if config.devices > 1:  # before anything is computed
         jax.config.update("jax_num_cpu_devices", config.devices)
     recipe = methods.find(config.method)
@@ -145,11 +81,18 @@ def parse(arguments: Sequence[str]) -> tuple[Config, Method, dict[str, Any]]:
         chosen.update(hyperparameters)
         return recipe(**hyperparameters)
 
-    return config, tyro.cli(build, args=rest, prog=f"experiments.run --method {config.method}"), chosen
+    given = {} if preset is None else preset.hyperparameters(config.method)
+    method = tyro.cli(
+        functools.partial(build, **given), args=rest, prog=f"experiments.run --method {config.method}"
+    )
+    return config, method, chosen
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run one configuration and print what came out."""
+    if "--presets" in arguments:
+        print(presets.describe(tyro.cli(Config, args=[a for a in arguments if a != "--presets"]).data_dir))
+        return
     config, method, hyperparameters = parse(arguments)
     federation = load(config)
     print(f"{federation.provenance}\n{data.summarize(federation)}\n")
@@ -165,17 +108,19 @@ def main(arguments: Sequence[str]) -> None:
     with ProgressBar() as bar:
         result = simulate(
             method,
-            MODELS[config.model](federation.num_classes),
+            build_model(config, federation.num_classes),
             federation,
             rounds=config.rounds,
             cohort=config.cohort,
             seed=config.seed,
-            work=Work(config.batch_size, None if config.steps else config.epochs, config.steps),
+            work=config.work,
             eval_every=config.eval_every,
             strategy=strategy,
             callbacks=[bar.run(config.method, config.rounds), run_folder(folder, settings)],
         )
     print_table({config.method: result}, f"{config.data}, {federation.num_clients} clients, {config.model}")
+    if config.preset is not None:
+        print_beside(presets.find(config.preset), config, hyperparameters, result)
     print(
         f"compiled in {result.compile_seconds:.1f} s, {result.round_seconds:.3f} s per round, "
         f"peak memory {peak_memory()}; {strategy.num_devices} x {jax.devices()[0].device_kind}, "

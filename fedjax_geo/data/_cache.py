@@ -1,10 +1,9 @@
-"""Decode once: arrays of slow sources are kept as ``.npy`` files and memory-mapped afterwards.
+"""Decode once: arrays that are slow to make are kept as ``.npy`` files and memory-mapped afterwards.
 
-An entry is a folder named by a hash of the source's name, the form of its arrays and its files: of their
-content where they are few and small, of path, size and time of change where they are not (more than 16 files
-or a gigabyte). It holds one ``.npy`` per
-array and an index with their checksums. It is written aside and renamed when complete; an entry that does not
-fit its index is written anew.
+An entry is a folder with one ``.npy`` per array and an index with their checksums. It is written aside and
+renamed when complete; an entry that does not fit its index is written anew. Its name holds a hash of all that the
+arrays are made from. For a source these are its name, the form of its arrays and its files: their content where
+they are few and small, path, size and time of change where they are not (more than 16 files or a gigabyte).
 """
 
 import hashlib
@@ -38,7 +37,7 @@ def cache_root() -> Path:
 
 
 def cached(name: str, files: Sequence[Path], build: Callable[[], Arrays]) -> Arrays:
-    """Arrays from the cache, or built now and kept there.
+    """Arrays made from files: from the cache, or built now and kept there.
 
     Args:
         name: of the source and whatever options change its arrays.
@@ -51,14 +50,19 @@ def cached(name: str, files: Sequence[Path], build: Callable[[], Arrays]) -> Arr
     Raises:
         DatasetCorrupt: a file cannot be read, or what ``build`` finds.
     """
-    folder = cache_root() / f"{name}-{_fingerprint(name, files)}"
+    return kept(f"{name}-{_fingerprint(name, files)}", build)
+
+
+def kept(entry: str, build: Callable[[], Arrays]) -> Arrays:
+    """Arrays from this entry of the cache, or built now and kept there; see ``cached``."""
+    folder = cache_root() / entry
     arrays = _read(folder)
     if arrays is None:
         built = build()
         try:
             _write(folder, built)
         except OSError as error:
-            warnings.warn(f"{folder}: the decoded data cannot be kept ({error})", stacklevel=2)
+            warnings.warn(f"{folder}: what was made cannot be kept ({error})", stacklevel=3)
             return built
         arrays = _read(folder)
         if arrays is None:

@@ -12,8 +12,9 @@ import numpy as np
 from fedjax_geo.data._archive import read_tar_gz
 from fedjax_geo.data._cifar_forms import PIXELS, parse_binary, parse_names, parse_pickle, parse_pickled_names
 from fedjax_geo.data._guard import check_labels, read_bytes, unique_names
+from fedjax_geo.data._inputs import CIFAR10_SCALE, CIFAR100_SCALE
 from fedjax_geo.data._places import find_form, put_into
-from fedjax_geo.data._prepare import Scale, scale
+from fedjax_geo.data._prepare import Scale
 from fedjax_geo.data._source import Source
 
 _HINT = "Get {} from https://www.cs.toronto.edu/~kriz/cifar.html and " + put_into("it, or the files in it,")
@@ -46,7 +47,7 @@ CIFAR10 = _Cifar(
     label_byte=0,
     label_bytes=1,
     num_classes=10,
-    prepare=scale(255, mean=[0.4914, 0.4822, 0.4465], std=[0.2470, 0.2435, 0.2616]),
+    prepare=CIFAR10_SCALE,
 )
 CIFAR100 = {
     coarse: _Cifar(
@@ -59,7 +60,7 @@ CIFAR100 = {
         label_byte=0 if coarse else 1,
         label_bytes=2,
         num_classes=20 if coarse else 100,
-        prepare=scale(255, mean=[0.5071, 0.4865, 0.4409], std=[0.2673, 0.2564, 0.2762]),
+        prepare=CIFAR100_SCALE,
     )
     for coarse in (False, True)
 }

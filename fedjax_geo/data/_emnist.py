@@ -10,8 +10,8 @@ import numpy as np
 from fedjax_geo.data._femnist import CHARACTERS
 from fedjax_geo.data._guard import check_labels
 from fedjax_geo.data._idx import read_idx
+from fedjax_geo.data._inputs import MNIST_SCALE
 from fedjax_geo.data._places import find, put_into
-from fedjax_geo.data._prepare import scale
 from fedjax_geo.data._source import Source
 
 _MERGED = (*CHARACTERS[:36], *"abdefghnqrt")  # other small letters look like their capitals
@@ -68,7 +68,7 @@ def emnist(cut: str, data_dir: str | os.PathLike[str] | None = None) -> Source:
         images=np.concatenate([train_x, test_x]).transpose(0, 2, 1)[..., None],
         labels=np.concatenate(labels),
         class_names=tuple(names),
-        prepare=scale(255, mean=[0.1307], std=[0.3081]),
+        prepare=MNIST_SCALE,
         num_train=num_train,
         provenance=f"emnist_{cut}: {paths[0].parent}",
         licence="public domain (NIST Special Database 19)",

@@ -5,8 +5,8 @@ import os
 import numpy as np
 
 from fedjax_geo.data._idx import read_idx
+from fedjax_geo.data._inputs import FASHION_SCALE
 from fedjax_geo.data._places import DATA_VARIABLE, find
-from fedjax_geo.data._prepare import scale
 from fedjax_geo.data._source import Source
 
 # Shape and sha256 of the decompressed bytes: upstream's files, Debian's and unpacked ones all pass.
@@ -71,7 +71,7 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None) -> Source:
         images=np.concatenate([train_x, test_x])[..., None],
         labels=np.concatenate([train_y, test_y]).astype(np.int32),
         class_names=CLASSES,
-        prepare=scale(255, mean=[0.2860], std=[0.3530]),
+        prepare=FASHION_SCALE,
         num_train=len(train_y),
         provenance=f"fashion_mnist: {paths[0].parent}",
         licence="MIT",

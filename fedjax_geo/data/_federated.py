@@ -1,24 +1,21 @@
 """From a data set and a partition to a federation."""
 
-import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from fedjax_geo.data._partition import by_group
-from fedjax_geo.data._parts import ClientParts
+from fedjax_geo.data._parts import ClientParts, Partition, describe
+from fedjax_geo.data._prepare import Prepare
 from fedjax_geo.data._source import IntArray, Source
 from fedjax_geo.data._sources import load
 from fedjax_geo.data._split import split_clients
-from fedjax_geo.data._validation import Validation, holdout, surrogate_examples
+from fedjax_geo.data._validation import Validation, change, holdout, surrogate_examples
 from fedjax_geo.data._within_groups import WithinGroups
 from fedjax_geo.types import Examples, FederatedData, Split
-
-# (labels [N], num_clients, *, seed) -> positions per client, or these already cut into train and test
-Partition = Callable[..., Sequence[IntArray] | ClientParts]
 
 
 def _table(parts: Sequence[IntArray]) -> Split:
@@ -42,6 +39,7 @@ def assemble(
     *,
     surrogate: Examples | None = None,
     client_names: Sequence[str] = (),
+    prepare: Prepare | None = None,
     provenance: str = "",
 ) -> FederatedData:
     """Build a federation from explicit index lists.
@@ -51,13 +49,15 @@ def assemble(
         parts: positions of each client's training and test examples, and of the server's validation examples.
         surrogate: examples from elsewhere, added to the server's validation set.
         client_names: n names; numbers when empty.
+        prepare: how images become inputs; the source's own unless given.
         provenance: how the data was cut, appended to where it came from.
 
     Returns:
         A federation; its examples are the source's own arrays, not copies.
 
     Raises:
-        ValueError: no clients, lists of different lengths, a position used twice or out of range.
+        ValueError: no clients, lists of different lengths, a position used twice or out of range, or a ``prepare``
+            that cannot be hashed.
     """
     n = len(parts.train)
     names = tuple(client_names) or tuple(f"client {i}" for i in range(n))
@@ -72,6 +72,10 @@ def assemble(
     if len(np.unique(used)) != len(used):
         raise ValueError("some examples are in two parts; each belongs to one client and one use")
 
+    prepare = source.prepare if prepare is None else prepare
+    if not (callable(prepare) and isinstance(prepare, Hashable)):
+        raise ValueError(f"prepare must be a hashable function, such as scale(255), got {prepare!r}")
+
     sets = [] if surrogate is None else [surrogate]
     if any(len(part) for part in parts.validation):
         sets.append(source.examples(np.concatenate(parts.validation)))
@@ -81,19 +85,10 @@ def assemble(
         test=_table(parts.test),
         validation=_concatenate(sets),
         num_classes=source.num_classes,
-        prepare=source.prepare,
+        prepare=prepare,
         client_names=names,
         provenance="; ".join(filter(None, (source.provenance, provenance))),
     )
-
-
-def _describe(partition: Partition) -> str:
-    if isinstance(partition, functools.partial):
-        arguments = [*map(repr, partition.args), *(f"{k}={v!r}" for k, v in partition.keywords.items())]
-        return f"{_describe(partition.func)}({', '.join(arguments)})"
-    if isinstance(partition, WithinGroups):
-        return f"within_groups({_describe(partition.partition)})"
-    return getattr(partition, "__name__", repr(partition))
 
 
 def federate(
@@ -103,6 +98,7 @@ def federate(
     num_clients: int | None = None,
     test_fraction: float | None = None,
     validation: Validation | None = None,
+    prepare: Prepare | None = None,
     seed: int = 0,
 ) -> FederatedData:
     """Hold out, partition, cut: the whole way from a data set to a federation.
@@ -115,9 +111,11 @@ def federate(
         num_clients: n; not needed for natural clients.
         test_fraction: of each client's examples; 0.2 unless given. Partitions that bring their own test
             examples, such as ``craft_dirichlet``, leave no choice.
-        validation: ``server_holdout(f)``, ``pooled_clients(f)`` or ``surrogate(source)``; None for no
-            validation set.
-        seed: of the holdout, the partition and the cut.
+        validation: ``server_holdout(f)``, ``pooled_clients(f)`` or ``surrogate(source)``, perhaps changed, as
+            by ``long_tailed``; None for no validation set.
+        prepare: how images become inputs, for example ``in_order(crop_flip(), source.prepare)``; the source's
+            own unless given.
+        seed: of the holdout, the partition, the cut and the changes to the validation set.
 
     Returns:
         A federation whose clients share what was not held out.
@@ -140,7 +138,7 @@ def federate(
     else:
         if num_clients is None:
             raise ValueError("num_clients is needed with a partition")
-        how = _describe(partition)
+        how = describe(partition)
         if isinstance(partition, WithinGroups) and partition.group_ids is None:
             if source.client_ids is None:
                 raise ValueError("the data set has no natural clients to partition within; give group_ids")
@@ -166,13 +164,16 @@ def federate(
             "the partition brings its own test examples; give neither test_fraction nor pooled_clients"
         )
     train, test, pooled = ([kept[part] for part in use] for use in parts)
-    return assemble(
+    inputs = "" if prepare is None else f"; inputs: {describe(prepare)}"
+    data = assemble(
         source,
         ClientParts(train, test, [*pooled, held]),
         surrogate=surrogate_examples(validation.surrogate, source) if validation.surrogate else None,
         client_names=names,
-        provenance=f"{how}, {len(train)} clients, {cut}, seed {seed}; validation: {validation}",
+        prepare=prepare,
+        provenance=f"{how}, {len(train)} clients, {cut}, seed {seed}; validation: {validation}{inputs}",
     )
+    return replace(data, validation=change(data.validation, validation, source, seed=seed))
 
 
 def load_federated(
@@ -182,6 +183,7 @@ def load_federated(
     partition: Partition | None = None,
     validation: Validation | None = None,
     test_fraction: float | None = None,
+    prepare: Prepare | None = None,
     seed: int = 0,
     data_dir: str | os.PathLike[str] | None = None,
     download: bool = False,
@@ -208,5 +210,6 @@ def load_federated(
         num_clients=num_clients,
         test_fraction=test_fraction,
         validation=validation,
+        prepare=prepare,
         seed=seed,
     )

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from fedjax_geo.data._cache import Arrays
 from fedjax_geo.data._guard import check_labels
-from fedjax_geo.data._prepare import scale
+from fedjax_geo.data._inputs import MNIST_SCALE
 from fedjax_geo.data._source import DatasetCorrupt, IntArray, Source
 
 CHARACTERS = tuple("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
@@ -66,7 +66,7 @@ def unpack(name: str, place: Path, arrays: Arrays, *, digits_only: bool = False)
         images=arrays["images"],
         labels=arrays["labels"],
         class_names=classes,
-        prepare=scale(255, mean=[0.1307], std=[0.3081]),
+        prepare=MNIST_SCALE,
         num_train=num_train,
         provenance=f"{name}: {place}, ink = 1 ({'inverted' if white else 'as stored'})",
         licence="public domain (NIST Special Database 19)",

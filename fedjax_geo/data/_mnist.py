@@ -5,8 +5,8 @@ import os
 import numpy as np
 
 from fedjax_geo.data._idx import read_idx
+from fedjax_geo.data._inputs import MNIST_SCALE
 from fedjax_geo.data._places import find, put_into
-from fedjax_geo.data._prepare import scale
 from fedjax_geo.data._source import DatasetCorrupt, Source
 
 _FILES = {
@@ -43,7 +43,7 @@ def mnist(data_dir: str | os.PathLike[str] | None = None) -> Source:
         images=np.concatenate([train_x, test_x])[..., None],
         labels=np.concatenate([train_y, test_y]).astype(np.int32),
         class_names=tuple("0123456789"),
-        prepare=scale(255, mean=[0.1307], std=[0.3081]),
+        prepare=MNIST_SCALE,
         num_train=len(train_y),
         provenance=f"mnist: {paths[0].parent}",
         licence="CC BY-SA 3.0",

@@ -5,7 +5,7 @@ Every partitioner returns one array of example positions per client; together th
 
 import numpy as np
 
-from fedjax_geo.data._parts import check_clients, indices_by_class
+from fedjax_geo.data._parts import check_clients, indices_by_class, shuffled
 from fedjax_geo.data._source import IntArray
 
 
@@ -13,7 +13,7 @@ def iid(labels: IntArray, num_clients: int, *, seed: int) -> list[IntArray]:
     """Deal the examples at random, sizes equal up to one.
 
     Args:
-        labels: [N]; only their number matters.
+        labels: [N]; how many of each there are decides, with the seed, which labels a client gets.
         num_clients: n.
         seed: of the shuffle.
 
@@ -27,7 +27,7 @@ def iid(labels: IntArray, num_clients: int, *, seed: int) -> list[IntArray]:
     [3, 2, 2]
     """
     check_clients(len(labels), num_clients)
-    return np.array_split(np.random.default_rng(seed).permutation(len(labels)), num_clients)
+    return np.array_split(shuffled(labels, np.random.default_rng(seed)), num_clients)
 
 
 def shards(labels: IntArray, num_clients: int, shards_per_client: int = 2, *, seed: int) -> list[IntArray]:

@@ -1,8 +1,9 @@
 """What partitioners return, and the checks and repairs they share."""
 
+import functools
 import math
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,18 @@ class ClientParts(NamedTuple):
     train: Sequence[IntArray]  # one array per client
     test: Sequence[IntArray]  # one array per client
     validation: Sequence[IntArray] = ()  # what the server gets, from each client or otherwise
+
+
+# (labels [N], num_clients, *, seed) -> positions per client, or these already cut into train and test
+Partition = Callable[..., Sequence[IntArray] | ClientParts]
+
+
+def describe(function: Any) -> str:
+    """A function in words, for the provenance: its name, and its arguments where it is a ``functools.partial``."""
+    if isinstance(function, functools.partial):
+        arguments = [*map(repr, function.args), *(f"{k}={v!r}" for k, v in function.keywords.items())]
+        return f"{describe(function.func)}({', '.join(arguments)})"
+    return getattr(function, "__name__", str(function))
 
 
 def check_clients(num_examples: int, num_clients: int, min_examples: int = 0) -> None:
@@ -43,6 +56,11 @@ def indices_by_class(labels: IntArray) -> list[IntArray]:
     """Positions of each label that occurs, in ascending label order."""
     order = np.argsort(labels, kind="stable")
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def shuffled(labels: IntArray, rng: np.random.Generator) -> IntArray:
+    """All positions in random order; the labels in this order do not depend on the order of the rows."""
+    return np.argsort(labels, kind="stable")[rng.permutation(len(labels))]
 
 
 def cut_points(proportions: npt.NDArray[np.float64], size: int) -> IntArray:

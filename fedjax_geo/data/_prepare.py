@@ -2,15 +2,52 @@
 
 The constants are fixed per data set, never taken from the examples at hand: every client sees the same
 function, whatever its images hold.
+
+A ``prepare`` is a value: equal ones are equal and hash alike, so that a compiled round is found again.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+
+class Prepare(Protocol):
+    """From images as stored to what a model sees. Runs on the device, on one batch."""
+
+    def __call__(self, x: Any, *, train: bool = False, key: jax.Array | None = None) -> jax.Array:
+        """Images [b, height, width, channels] to inputs; ``key`` is for what is random in training."""
+        ...
+
+
+@dataclass(frozen=True)
+class InOrder:
+    """Several of them, one after another."""
+
+    steps: tuple[Prepare, ...]
+
+    def __call__(self, x: Any, *, train: bool = False, key: jax.Array | None = None) -> jax.Array:
+        """Apply the steps, each with randomness of its own."""
+        for number, step in enumerate(self.steps):
+            x = step(x, train=train, key=None if key is None else jax.random.fold_in(key, number))
+        return jnp.asarray(x)
+
+
+def in_order(*steps: Prepare) -> InOrder:
+    """One ``prepare`` after another: ``in_order(crop_flip(), scale(255))``.
+
+    Raises:
+        ValueError: no steps.
+
+    >>> in_order(scale(2), scale(4))([[0, 8, 16]]).tolist()
+    [[0.0, 1.0, 2.0]]
+    """
+    if not steps:
+        raise ValueError("in_order needs at least one step, such as scale(255)")
+    return InOrder(steps)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fedjax_geo.data._emnist import CUTS
 from fedjax_geo.data._fashion_mnist import CLASSES
 from fedjax_geo.data._guard import blame, check_labels, need, read_bytes, unique_names
 from fedjax_geo.data._images import decode
+from fedjax_geo.data._inputs import FASHION_SCALE, MNIST_SCALE
 from fedjax_geo.data._medmnist import NAMES
 from fedjax_geo.data._places import roots
 from fedjax_geo.data._prepare import Scale, scale
@@ -27,7 +28,6 @@ from fedjax_geo.data._source import DatasetCorrupt, Source
 from fedjax_geo.data._tfrecord import parse_example, read_tfrecord
 
 _DIGITS = tuple("0123456789")
-_MNIST = scale(255, mean=[0.1307], std=[0.3081])
 
 
 class _Facts(NamedTuple):
@@ -50,8 +50,8 @@ TFDS = {
     "cifar100_coarse": _Facts(
         "cifar100", (32, 32, 3), CIFAR100[True].prepare, "not stated by the authors", 20, label="coarse_label"
     ),
-    "fashion_mnist": _Facts("fashion_mnist", (28, 28, 1), scale(255, mean=[0.2860], std=[0.3530]), "MIT", CLASSES),
-    "mnist": _Facts("mnist", (28, 28, 1), _MNIST, "CC BY-SA 3.0", _DIGITS),
+    "fashion_mnist": _Facts("fashion_mnist", (28, 28, 1), FASHION_SCALE, "MIT", CLASSES),
+    "mnist": _Facts("mnist", (28, 28, 1), MNIST_SCALE, "CC BY-SA 3.0", _DIGITS),
     "pneumoniamnist": _Facts(
         "pneumonia_mnist",
         (28, 28, 1),
@@ -65,7 +65,7 @@ TFDS = {
         f"emnist_{cut}": _Facts(
             f"emnist/{cut}",
             (28, 28, 1),
-            _MNIST,
+            MNIST_SCALE,
             "public domain (NIST Special Database 19)",
             tuple(names),
             first_label=1 if cut == "letters" else 0,

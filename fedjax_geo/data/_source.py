@@ -70,12 +70,15 @@ class Source:
 
     def official_train(self) -> "Source":
         """This set without its official test examples."""
-        n = self.num_train
-        ids = None if self.client_ids is None else self.client_ids[:n]
+        part = self.take(slice(self.num_train))
+        return replace(part, provenance=f"{self.provenance}, official training part")
+
+    def take(self, positions: Any) -> "Source":
+        """The examples at these positions, ascending, and the same classes and clients."""
         return replace(
             self,
-            images=self.images[:n],
-            labels=self.labels[:n],
-            client_ids=ids,
-            provenance=f"{self.provenance}, official training part",
+            images=self.images[positions],
+            labels=self.labels[positions],
+            num_train=int((np.arange(len(self))[positions] < self.num_train).sum()),
+            client_ids=None if self.client_ids is None else self.client_ids[positions],
         )

@@ -4,12 +4,17 @@ Devkota et al., 2026, arXiv 2602.21399 (FedVG), validate on what they cut from e
 sets in place of it. Examples held out before the clients get theirs are the third, independent choice.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from fedjax_geo.data._source import IntArray, Source
 from fedjax_geo.types import Examples
+
+# (examples, the clients' source, generator) -> examples; says in words what it does when asked for its str
+Change = Callable[[Examples, Source, np.random.Generator], Examples]
 
 
 @dataclass(frozen=True)
@@ -19,6 +24,7 @@ class Validation:
     held_out: float = 0.0  # fraction of the data set, kept from all clients
     from_clients: float = 0.0  # fraction of each client's examples
     surrogate: Source | None = None  # all of another data set
+    changes: tuple[Change, ...] = ()  # made to it before the run, one after another
 
     def __str__(self) -> str:
         """One line for the provenance."""
@@ -27,7 +33,7 @@ class Validation:
             f"{self.from_clients:g} of each client's examples" if self.from_clients else "",
             self.surrogate.provenance if self.surrogate else "",
         ]
-        return " and ".join(filter(None, parts)) or "none"
+        return ", ".join([" and ".join(filter(None, parts)) or "none", *map(str, self.changes)])
 
 
 def _fraction(value: float) -> float:
@@ -82,18 +88,37 @@ def holdout(source: Source, fraction: float, *, seed: int) -> tuple[IntArray, In
     rng = np.random.default_rng([seed, 1])  # not the partition's stream
     clients = np.zeros_like(source.labels) if source.client_ids is None else source.client_ids
     strata = clients.astype(np.int64) * source.num_classes + source.labels
-    _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
-    share = _fraction(fraction) * counts
-    take = np.floor(share).astype(np.int64)
-    short = round(fraction * len(source)) - int(take.sum())
-    take[np.lexsort((rng.random(len(take)), take - share))[:short]] += 1  # largest remainders first
+    held = stratified(strata, _fraction(fraction), rng)
+    return np.flatnonzero(~held), np.flatnonzero(held)
 
-    order = rng.permutation(len(source))
+
+def stratified(strata: IntArray, fraction: float, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """A fraction of the places, rounded; every stratum in proportion, up to less than one; bool [N]."""
+    _, stratum, counts = np.unique(strata, return_inverse=True, return_counts=True)
+    share = fraction * counts
+    take = np.floor(share).astype(np.int64)
+    short = round(fraction * len(strata)) - int(take.sum())
+    take[np.lexsort((rng.random(len(take)), take - share))[:short]] += 1  # largest remainders first
+    return pick(stratum, take, rng)
+
+
+def pick(stratum: IntArray, take: IntArray, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """``take[s]`` of the places of each stratum s, at random, all if there are fewer; bool [N]."""
+    counts = np.bincount(stratum, minlength=len(take))
+    order = rng.permutation(len(stratum))
     order = order[np.argsort(stratum[order], kind="stable")]
     rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
-    held = np.zeros(len(source), bool)
-    held[order] = rank < np.repeat(take, counts)
-    return np.flatnonzero(~held), np.flatnonzero(held)
+    picked = np.zeros(len(stratum), bool)
+    picked[order] = rank < np.repeat(take, counts)
+    return picked
+
+
+def change(examples: Examples | None, validation: Validation, source: Source, *, seed: int) -> Examples | None:
+    """The server's examples, after what the validation setting has made of them."""
+    for number, one in enumerate(validation.changes, 2):
+        if examples is not None:
+            examples = one(examples, source, np.random.default_rng([seed, number]))
+    return examples
 
 
 def surrogate_examples(other: Source, source: Source) -> Examples:

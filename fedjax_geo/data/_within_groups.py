@@ -4,13 +4,12 @@ Two kinds of heterogeneity at once: the groups differ in what their examples loo
 handwriting), the clients of one group in whatever the inner partition makes them differ in.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from fedjax_geo.data._parts import ClientParts, check_clients, indices_by_class
+from fedjax_geo.data._parts import ClientParts, Partition, check_clients, describe, indices_by_class
 from fedjax_geo.data._source import IntArray
 
 
@@ -18,8 +17,12 @@ from fedjax_geo.data._source import IntArray
 class WithinGroups:
     """A partition made by ``within_groups``."""
 
-    partition: Callable[..., Any]
+    partition: Partition
     group_ids: IntArray | None = None
+
+    def __str__(self) -> str:
+        """For the provenance."""
+        return f"within_groups({describe(self.partition)})"
 
     def clients_per_group(self, num_clients: int) -> list[int]:
         """How many of the clients each group gets, groups ascending by id."""
@@ -59,7 +62,7 @@ class WithinGroups:
         return self.group_ids
 
 
-def within_groups(partition: Callable[..., Any], group_ids: IntArray | None = None) -> WithinGroups:
+def within_groups(partition: Partition, group_ids: IntArray | None = None) -> WithinGroups:
     """Apply a partition inside every natural group.
 
     A group's number of clients follows its number of examples, but every group has at least one. Each group

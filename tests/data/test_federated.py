@@ -11,9 +11,11 @@ from fedjax_geo.data import (
     Source,
     assemble,
     craft_dirichlet,
+    crop_flip,
     dirichlet,
     federate,
     iid,
+    in_order,
     load,
     load_federated,
     pooled_clients,
@@ -177,3 +179,16 @@ def test_provenance_says_how_it_was_cut():
         "validation: 0.1 of each client's examples"
     )
     assert "natural clients" in load_federated("digits_forms").provenance
+
+
+def test_inputs_may_be_chosen():
+    plain = load_federated("digits_forms")
+    own = in_order(crop_flip(1, flip=False), scale(16))
+    data = load_federated("digits_forms", prepare=own)
+    assert plain.prepare == scale(16) and data.prepare == own
+    assert jax.tree.structure(data) != jax.tree.structure(plain)
+    assert data.provenance == f"{plain.provenance}; inputs: {own}"
+    np.testing.assert_array_equal(data.examples.x, plain.examples.x)
+    for prepare in (255, ["not", "hashable"]):
+        with pytest.raises(ValueError, match="prepare must be a hashable function"):
+            load_federated("digits_forms", prepare=prepare)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from fedjax_geo import data
 from fedjax_geo.data import scale
 
 
@@ -41,3 +42,17 @@ def test_is_a_value():
 def test_bad_constants(arguments, named):
     with pytest.raises(ValueError, match=named):
         scale(*arguments)
+
+
+def test_the_papers_inputs():
+    x = np.arange(256, dtype=np.uint8).reshape(1, 16, 16, 1)
+    np.testing.assert_allclose(data.FEDVG_INPUTS(x), x / 255, rtol=1e-6)
+    white_paper = (1 - x / 255 - 0.1307) / 0.3081  # ink is dark in their FEMNIST, bright here
+    np.testing.assert_allclose(data.CRAFT_FEMNIST_INPUTS(x), white_paper, rtol=1e-5, atol=1e-6)
+    colour = np.repeat(x, 3, -1)
+    plain = data.CRAFT_CIFAR10_INPUTS(colour)
+    mean, std = np.array([0.4914, 0.4822, 0.4465]), np.array([0.2470, 0.2435, 0.2616])
+    np.testing.assert_allclose(plain, (colour / 255 - mean) / std, rtol=1e-5, atol=1e-6)
+    assert (data.CRAFT_CIFAR10_INPUTS(colour, train=True, key=jax.random.key(0)) != plain).any()
+    same = data.CRAFT_CIFAR100_INPUTS(colour, train=True, key=jax.random.key(0))
+    np.testing.assert_array_equal(same, data.CRAFT_CIFAR100_INPUTS(colour))

@@ -259,9 +259,7 @@ def test_no_network_is_told_at_once(tmp_path, no_network, name):
 
 def test_a_server_that_never_answers():
     with socket.create_server(("127.0.0.1", 0)) as server:
-        start = time.perf_counter()
         assert not tfds_module.reachable(f"http://127.0.0.1:{server.getsockname()[1]}/x", 0.3)
-        assert time.perf_counter() - start < 2
 
 
 @pytest.mark.parametrize("status", [200, 403, 404])
@@ -283,16 +281,16 @@ def test_any_answer_counts(status, monkeypatch):
 
 
 def test_names_that_never_resolve(monkeypatch):
-    done = threading.Event()
+    done, given_up = threading.Event(), threading.Event()
 
     def wait(*_, **__):
-        done.wait(10)
+        done.wait(600)
+        given_up.set()
         raise socket.gaierror("given up")
 
     monkeypatch.setattr(socket, "getaddrinfo", wait)
-    start = time.perf_counter()
     assert not tfds_module.reachable("http://example.invalid/x", 0.2)
-    assert time.perf_counter() - start < 2
+    assert not given_up.is_set()
     done.set()
 
 

@@ -14,9 +14,13 @@ from fedjax_geo.data import (
     iid,
     load,
     load_federated,
+    long_tailed,
+    noisy,
     pooled_clients,
+    relabelled,
     scale,
     server_holdout,
+    subsampled,
     summarize,
     surrogate,
 )
@@ -134,3 +138,62 @@ def test_bad_fractions(fraction):
     for make in (server_holdout, pooled_clients, partial(holdout, DIGITS, seed=0)):
         with pytest.raises(ValueError, match=rf"fraction must be in \[0, 1\), got {fraction}"):
             make(fraction)
+
+
+def test_long_tail_as_published():
+    """FedVG's class counts for ratio 0.5, from 5,954 examples with 614 and 607 of the first two classes."""
+    counts = [614, 607, *[592] * 7, 589]
+    labels = np.repeat(np.arange(10, dtype=np.int32), counts)
+    source = Source(
+        np.zeros((5954, 1, 1, 1), np.uint8), labels, tuple("0123456789"), scale(255), 5954, "made", "none"
+    )
+    other = replace(source, labels=np.roll(labels, 99))
+    data = federate(other, iid, num_clients=2, validation=long_tailed(surrogate(source), 0.5))
+    assert np.bincount(data.validation.y).tolist() == [614, 607, 372, 186, 93, 46, 23, 11, 5, 2]
+    even = federate(other, iid, num_clients=2, validation=long_tailed(surrogate(source), 1.0))
+    assert np.bincount(even.validation.y).tolist() == [297] * 10
+    assert data.provenance.endswith("validation: made, 0.5 of it with classes in proportion to 0.5^c")
+
+
+def test_fewer_and_noisier_examples():
+    plain, changed, again = (
+        load_federated("digits_forms", validation=validation, seed=1).validation
+        for validation in (server_holdout(0.3), *[noisy(subsampled(server_holdout(0.3), 0.3), 0.1)] * 2)
+    )
+    expected = 0.3 * np.bincount(plain.y)
+    assert (np.abs(np.bincount(changed.y) - expected) < 1).all()
+    np.testing.assert_array_equal(changed.x, again.x)
+    assert changed.x.dtype == np.uint8 and changed.x.max() == 16
+    near = np.abs(changed.x[:, None].astype(int) - plain.x[None]).mean((2, 3, 4)).min(1)
+    assert (near > 0.2).all() and (near < 1.5).all()  # 0.1 of 16, less what is cut off at black and white
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: long_tailed(pooled_clients(0.1), 0), "ratio must be above 0 and at most 1, got 0"),
+        (lambda: long_tailed(pooled_clients(0.1), 0.5, fraction=1.5), "fraction must be above 0 and at most 1"),
+        (lambda: subsampled(pooled_clients(0.1), 1.0), "fraction must be at least 0 and below 1"),
+        (lambda: noisy(pooled_clients(0.1), -1.0), "std must be a finite number of at least 0"),
+    ],
+)
+def test_bad_changes(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_another_data_set_by_class_name():
+    names = tuple("abcdefghij")
+    other = replace(DIGITS, class_names=("j", "b", "z", "a", *"lmnopq"), num_train=1000)
+    stands_in = relabelled(other, names, {"z": "c", "l": "c"})
+    expected = {0: "j", 1: "b", 2: "c", 3: "a", 4: "c"}
+    kept = np.flatnonzero(DIGITS.labels < 5)
+    np.testing.assert_array_equal(stands_in.images, DIGITS.images[kept])
+    assert [names[y] for y in stands_in.labels] == [expected[y] for y in DIGITS.labels[kept]]
+    assert stands_in.num_train == (kept < 1000).sum() and stands_in.class_names == names
+    data = federate(replace(DIGITS, class_names=names), validation=surrogate(stands_in))
+    assert len(data.validation.y) == len(kept)
+    with pytest.raises(ValueError, match="renamed has unknown classes x, y; it must map some of j, b"):
+        relabelled(other, names, {"x": "a", "b": "y"})
+    with pytest.raises(ValueError, match="class_names share none with the data set's j, b"):
+        relabelled(other, ("none", "of these"))
