@@ -10,6 +10,7 @@ from fedjax_geo.models._mlp import MLP, mlp
 from fedjax_geo.models._nnx import from_nnx
 from fedjax_geo.models._norms import BatchNorm, GroupNorm, Norm, batch_norm, group_norm
 from fedjax_geo.models._pool import max_pool_2x2, max_pool_3x3
+from fedjax_geo.models._precision import in_precision
 from fedjax_geo.models._residual import ResNet
 from fedjax_geo.models._resnet import imagenet_resnet, resnet18, resnet50
 from fedjax_geo.models._resnet_cifar import resnet
@@ -36,6 +37,7 @@ __all__ = [
     "from_nnx",
     "group_norm",
     "imagenet_resnet",
+    "in_precision",
     "lenet5",
     "load_weights",
     "max_pool_2x2",

@@ -37,16 +37,18 @@ def group_normalize(x: Array, scale: Array, bias: Array, num_groups: int, epsilo
 def _normalize(
     x: Array, scale: Array, bias: Array, num_groups: int, epsilon: float
 ) -> tuple[Array, tuple[Array, ...]]:
-    mean = _group_mean(jnp.sum(x, axis=(1, 2)), num_groups, x.shape)
-    square = _group_mean(jnp.sum(jnp.square(x), axis=(1, 2)), num_groups, x.shape)
+    wide = _wide(x)
+    mean = _group_mean(jnp.sum(wide, axis=(1, 2)), num_groups, x.shape)
+    square = _group_mean(jnp.sum(jnp.square(wide), axis=(1, 2)), num_groups, x.shape)
     inverse = jax.lax.rsqrt(jnp.maximum(square - jnp.square(mean), 0) + epsilon)
     slope = inverse * scale[None]
-    y = x * _over_pixels(slope) + _over_pixels(bias[None] - mean * slope)
-    return y, (x, scale, mean, inverse)
+    y = wide * _over_pixels(slope) + _over_pixels(bias[None] - mean * slope)
+    return y.astype(x.dtype), (x, scale, bias, mean, inverse)
 
 
 def _gradients(num_groups: int, epsilon: float, saved: tuple[Array, ...], dy: Array) -> tuple[Array, Array, Array]:
-    x, scale, mean, inverse = saved
+    narrow, scale, bias, mean, inverse = saved
+    x, dy = _wide(narrow), _wide(dy)
     of_bias = jnp.sum(dy, axis=(1, 2))  # [b, c]
     of_scale = (jnp.sum(dy * x, axis=(1, 2)) - mean * of_bias) * inverse  # sum over pixels of dy times normal x
     along_one = _group_mean(of_bias * scale[None], num_groups, x.shape)
@@ -55,10 +57,16 @@ def _gradients(num_groups: int, epsilon: float, saved: tuple[Array, ...], dy: Ar
     of_dy, of_x = inverse * scale[None], -jnp.square(inverse) * along_x
     rest = -inverse * along_one - mean * of_x
     dx = dy * _over_pixels(of_dy) + x * _over_pixels(of_x) + _over_pixels(rest)
-    return dx, of_scale.sum(axis=0), of_bias.sum(axis=0)
+    by_scale, by_bias = of_scale.sum(axis=0), of_bias.sum(axis=0)
+    return dx.astype(narrow.dtype), by_scale.astype(scale.dtype), by_bias.astype(bias.dtype)
 
 
 group_normalize.defvjp(_normalize, _gradients)
+
+
+def _wide(x: Array) -> Array:
+    """In float32 or wider: the difference of two sums needs the digits."""
+    return x.astype(jnp.promote_types(x.dtype, jnp.float32))
 
 
 def _group_mean(sums: Array, num_groups: int, shape: tuple[int, ...]) -> Array:
