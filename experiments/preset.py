@@ -22,6 +22,7 @@ _INCIDENTAL = {
     "seed",
     "chunk",
     "devices",
+    "auto",
     "out",
 }
 

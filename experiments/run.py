@@ -25,9 +25,10 @@ from experiments.beside import print_beside
 from experiments.datasets import load
 from experiments.preset import Preset
 from experiments.report import print_table
-from experiments.settings import Config, build_model, layout
-from fedjax_geo import data, methods, simulate
+from experiments.settings import Config, build_model, layout, prepare_devices
+from fedjax_geo import data, measured_strategy, methods, simulate
 from fedjax_geo.record import ProgressBar, run_folder
+from fedjax_geo.tune import describe
 from fedjax_geo.types import Method
 
 
@@ -66,8 +67,7 @@ def parse(arguments: Sequence[str]) -> tuple[Config, Method, dict[str, Any]]:
     config, rest = tyro.cli(
         Config, default=defaults, args=arguments, return_unknown_args=True, prog="experiments.run"
     )
-    if config.devices > 1:  # before anything is computed
-        jax.config.update("jax_num_cpu_devices", config.devices)
+    prepare_devices(config)
     recipe = methods.find(config.method)
     known = inspect.signature(recipe).parameters
     allowed = {prefix + name.replace("_", "-") for name in known for prefix in ("--", "--no-")}
@@ -96,19 +96,29 @@ def main(arguments: Sequence[str]) -> None:
     config, method, hyperparameters = parse(arguments)
     federation = load(config)
     print(f"{federation.provenance}\n{data.summarize(federation)}\n")
-    strategy = layout(config)
+    model = build_model(config, federation.num_classes)
+    if config.auto:
+        choice = measured_strategy(
+            method, model, federation, cohort=config.cohort, work=config.work, seed=config.seed
+        )
+        strategy, chosen = choice.strategy, str(choice)
+    else:
+        strategy = layout(config)
+        chosen = describe(strategy)
+    print(f"layout: {chosen}\n", flush=True)
     folder = config.out / time.strftime(f"{config.data}-{config.method}-%Y%m%d-%H%M%S")
     settings = dataclasses.asdict(config) | {
         "hyperparameters": hyperparameters,
         "provenance": federation.provenance,
         "jax": jax.__version__,
         "device": str(jax.devices()[0]),
+        "layout": describe(strategy),
     }
     settings = {k: str(v) if isinstance(v, Path) else v for k, v in settings.items()}
     with ProgressBar() as bar:
         result = simulate(
             method,
-            build_model(config, federation.num_classes),
+            model,
             federation,
             rounds=config.rounds,
             cohort=config.cohort,
@@ -123,13 +133,13 @@ def main(arguments: Sequence[str]) -> None:
         print_beside(presets.find(config.preset), config, hyperparameters, result)
     print(
         f"compiled in {result.compile_seconds:.1f} s, {result.round_seconds:.3f} s per round, "
-        f"peak memory {peak_memory()}; {strategy.num_devices} x {jax.devices()[0].device_kind}, "
-        f"chunk {strategy.chunk or 'whole cohort'}\nrecords in {folder}/"
+        f"peak memory {peak_memory()}; {jax.devices()[0].device_kind}, {describe(strategy)}\n"
+        f"records in {folder}/"
     )
 
 
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError) as error:
         sys.exit(f"error: {error}")

@@ -3,9 +3,12 @@
 import dataclasses
 import difflib
 import functools
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
+
+import jax
 
 from fedjax_geo import Strategy, Work, models, parallel
 from fedjax_geo.types import Model
@@ -52,7 +55,10 @@ class Config:
         eval_every: rounds between evaluations on all clients.
         seed: of everything random.
         chunk: clients trained side by side; default chosen for the backend, 0 for the whole cohort.
-        devices: devices that share the cohort; on a CPU, that many virtual ones.
+        devices: devices that share the cohort; on a CPU, that many virtual ones. Default all there are, if the
+            cohort is at least as large; a CPU counts as one unless asked for more.
+        auto: compare a few layouts on this machine before the run and take the fastest, in place of chunk and
+            devices; the answer is remembered.
         out: folder for the run's records.
     """
 
@@ -83,7 +89,8 @@ class Config:
     eval_every: int = 10
     seed: int = 0
     chunk: int | None = None
-    devices: int = 1
+    devices: int | None = None
+    auto: bool = False
     out: Path = Path("runs")
 
     @property
@@ -137,8 +144,36 @@ def build_model(config: Config, num_classes: int) -> Model:
     return model._replace(init=lambda key, x: models.load_weights(model.init(key, x), path, names))
 
 
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def prepare_devices(config: Config) -> None:
+    """Make the CPU devices that a configuration asks for; to be called before anything is computed.
+
+    One for each core if the layout is to be chosen. A number that somebody else has set, such as the environment
+    variable ``JAX_NUM_CPU_DEVICES``, stays if the configuration names none.
+
+    Raises:
+        ValueError: if the layout is to be chosen and is given, too, or the devices are less than one.
+    """
+    if config.auto and not (config.chunk is None and config.devices is None):
+        raise ValueError("auto chooses the layout: leave out chunk and devices")
+    if config.devices is not None and config.devices < 1:
+        raise ValueError(f"devices must be at least 1, got {config.devices}")
+    wanted = config.devices
+    already = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]  # -1: not set
+    if wanted is None and already < 1 and config.auto:
+        wanted = cores()
+    if wanted is not None and wanted > 1:
+        jax.config.update("jax_num_cpu_devices", wanted)
+
+
 def layout(config: Config) -> Strategy:
     """The layout that a configuration asks for."""
     default = parallel.default_strategy()
     chunk = default.chunk if config.chunk is None else (config.chunk or None)
-    return Strategy(chunk, parallel.clients_mesh(config.devices) if config.devices > 1 else None)
+    there = len(jax.devices())
+    devices = config.devices or (there if config.cohort >= there else 1)
+    return Strategy(chunk, parallel.clients_mesh(devices) if devices > 1 else None)

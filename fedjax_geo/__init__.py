@@ -15,6 +15,8 @@ from fedjax_geo.batches import Work
 from fedjax_geo.parallel import Strategy
 from fedjax_geo.round import make_round
 from fedjax_geo.simulate import simulate
+from fedjax_geo.sweep import sweep
+from fedjax_geo.tune import measured_strategy
 from fedjax_geo.types import (
     Aggregator,
     ClientAlgorithm,
@@ -44,5 +46,7 @@ __all__ = [
     "Weighting",
     "Work",
     "make_round",
+    "measured_strategy",
     "simulate",
+    "sweep",
 ]

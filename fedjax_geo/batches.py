@@ -47,11 +47,20 @@ def num_local_steps(sizes: Array, work: Work) -> Array:
     return (work.epochs or 1) * -(-sizes // work.batch_size)
 
 
-def cut(examples: Examples, indices: Array, size: Array, index: Array, batch_size: int) -> Batch:
-    """Batch number ``index`` of one pass over ``indices[:size]`` in the given order."""
+def places(size: Array | int, index: Array, batch_size: int) -> tuple[Array, Array]:
+    """Places of batch number ``index`` in one pass over ``size`` things, and which of them are true, ``[b]`` each.
+
+    Past the end the last place is repeated.
+    """
     slots = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-    rows = indices[jnp.minimum(slots, jnp.maximum(size - 1, 0))]
-    return Batch(examples.x[rows], examples.y[rows], slots < size)
+    return jnp.minimum(slots, jnp.maximum(size - 1, 0)), slots < size
+
+
+def cut(examples: Examples, indices: Array | None, size: Array | int, index: Array, batch_size: int) -> Batch:
+    """Batch number ``index`` of one pass, in the given order, over ``indices[:size]``; None: over all examples."""
+    rows, mask = places(size, index, batch_size)
+    rows = rows if indices is None else indices[rows]
+    return Batch(examples.x[rows], examples.y[rows], mask)
 
 
 def serve(examples: Examples, indices: Array, size: Array, key: Key, work: Work) -> Batches:
@@ -67,12 +76,10 @@ def serve(examples: Examples, indices: Array, size: Array, key: Key, work: Work)
     per_epoch = -(-size // work.batch_size)
 
     def get(step: Array) -> Batch:
-        epoch = step // jnp.maximum(per_epoch, 1)
-        slots = (step % jnp.maximum(per_epoch, 1)) * work.batch_size
-        slots = slots + jnp.arange(work.batch_size, dtype=jnp.int32)
-        last = jnp.maximum(size - 1, 0)
-        rows = indices[permuted(jax.random.fold_in(key, epoch), jnp.minimum(slots, last), last + 1)]
-        return Batch(examples.x[rows], examples.y[rows], slots < size)
+        epoch, index = jnp.divmod(step, jnp.maximum(per_epoch, 1))
+        ordered, mask = places(size, index, work.batch_size)
+        rows = indices[permuted(jax.random.fold_in(key, epoch), ordered, jnp.maximum(size, 1))]
+        return Batch(examples.x[rows], examples.y[rows], mask)
 
     return Batches(
         get=get,

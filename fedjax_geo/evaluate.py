@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fedjax_geo import parallel
-from fedjax_geo.batches import cut
+from fedjax_geo import parallel, tree
+from fedjax_geo.batches import Work, cut, num_local_steps, places, serve
 from fedjax_geo.objective import apply_model
 from fedjax_geo.types import (
     Array,
@@ -15,10 +15,12 @@ from fedjax_geo.types import (
     ClientAlgorithm,
     Examples,
     FederatedData,
+    Key,
     PyTree,
     Split,
     Task,
     Variables,
+    serve_global,
 )
 
 
@@ -63,6 +65,7 @@ def score_global(
     num_clients: int,
     *,
     batch_size: int = 500,
+    strategy: parallel.Strategy | None = None,
 ) -> ClientScores:
     """One model on every client's examples, in full batches across clients.
 
@@ -73,23 +76,27 @@ def score_global(
         split: whose examples are scored.
         num_clients: n.
         batch_size: examples per pass.
+        strategy: its mesh shares the passes, which follow one another on each device; default the one device.
     """
+    mesh = None if strategy is None else strategy.mesh
     total = split.indices.shape[0]
     batch_size = min(batch_size, max(total, 1))
 
-    def add_batch(sums: tuple[Array, Array], index: Array) -> tuple[tuple[Array, Array], None]:
-        slots = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-        where = jnp.minimum(slots, total - 1)
-        rows, owners = split.indices[where], split.owners[where]
-        correct, losses = _score(task, variables, Batch(examples.x[rows], examples.y[rows], slots < total))
-        return (sums[0].at[owners].add(correct), sums[1].at[owners].add(losses)), None
+    def one(index: Array, shared: tuple) -> tuple[Array, Array]:
+        variables, examples, indices = shared
+        where, true = places(total, index, batch_size)
+        rows = indices[where]
+        return _score(task, variables, Batch(examples.x[rows], examples.y[rows], true))
 
     zeros = jnp.zeros((num_clients,), jnp.float32)
     size = zeros.at[split.owners].add(1)
     if total == 0:
         return ClientScores(zeros, zeros, size)
     passes = jnp.arange(-(-total // batch_size), dtype=jnp.int32)
-    (correct, loss), _ = jax.lax.scan(add_batch, (zeros, zeros), passes)
+    by_pass = parallel.map_clients(
+        one, passes, (variables, examples, split.indices), parallel.Strategy(chunk=1, mesh=mesh)
+    )  # [passes, b]
+    correct, loss = (zeros.at[split.owners].add(values.reshape(-1)[:total]) for values in by_pass)
     return ClientScores(correct, loss, size)
 
 
@@ -102,23 +109,60 @@ def score_personal(
     strategy: parallel.Strategy,
     *,
     batch_size: int = 20,
+    work: Work = Work(),
+    round: Array | int = 0,
+    key: Key | None = None,
 ) -> ClientScores:
-    """Each client's own model, ``client.personalize(variables, state)``, on its own test examples."""
+    """Each client's own model on its own test examples.
 
-    def one(row: tuple, shared: tuple) -> tuple[Array, Array]:
-        (indices, size, state), (variables, examples) = row, shared
-        own = client.personalize(variables, state)
+    That is ``client.personalize(variables, state)``, or, of a client that adapts, the model after its training on
+    its own training examples from the present variables. Every client does, whether it was ever sampled or not. Of
+    the models only those of a chunk exist at a time.
+
+    Args:
+        task: model and loss.
+        client: the algorithm that has trained.
+        variables: the global model.
+        states: of all clients, leaves ``[n, ...]``.
+        data: the federation.
+        strategy: the layout; the chunk is how many models there are at a time on each device.
+        batch_size: test examples per pass.
+        work: the batches of clients that adapt.
+        round: finished rounds, for their learning rates.
+        key: of their randomness, folded with the client's id; default that of seed 0.
+    """
+    key = jax.random.key(0) if key is None else key
+
+    def serve_own(i: Array, data: FederatedData, variables: Variables, state: PyTree, key: Key) -> Variables:
+        if client.adapt is None:
+            return client.personalize(variables, state)
+        shuffle_key, adapt_key = jax.random.split(jax.random.fold_in(key, i))
+        batches = serve(data.examples, data.train.indices[i], data.train.sizes[i], shuffle_key, work)
+        return client.adapt(task, variables, state, batches, round=jnp.asarray(round, jnp.int32), key=adapt_key)
+
+    def one(i: Array, shared: tuple) -> tuple[Array, Array]:
+        data, variables, states, key = shared
+        own = serve_own(i, data, variables, tree.take(states, i), key)
+        indices, size = data.test.indices[i], data.test.sizes[i]
 
         def add_batch(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
-            correct, losses = _score(task, own, cut(examples, indices, size, index, batch_size))
+            correct, losses = _score(task, own, cut(data.examples, indices, size, index, batch_size))
             return sums[0] + jnp.sum(correct), sums[1] + jnp.sum(losses)
 
         zero = jnp.zeros((), jnp.float32)
         return jax.lax.fori_loop(0, -(-size // batch_size), add_batch, (zero, zero))
 
-    rows = (data.test.indices, data.test.sizes, states)
-    correct, loss = parallel.map_clients(one, rows, (variables, data.examples), strategy)
-    return ClientScores(correct, loss, data.test.sizes.astype(loss.dtype))
+    # The longest together, as in a round.
+    lengths = data.test.sizes if client.adapt is None else num_local_steps(data.train.sizes, work)
+    order = parallel.arrange(lengths, strategy)
+    correct, loss = parallel.map_clients(one, order, (data, variables, states, key), strategy)
+    place = jnp.argsort(order)
+    return ClientScores(correct[place], loss[place], data.test.sizes.astype(loss.dtype))
+
+
+def is_personal(client: ClientAlgorithm) -> bool:
+    """Whether a client serves another model than the global one."""
+    return client.personalize is not serve_global or client.adapt is not None
 
 
 def accuracies(scores: ClientScores) -> np.ndarray:

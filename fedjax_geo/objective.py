@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import tree
+from fedjax_geo.batches import cut
 from fedjax_geo.types import Array, Batch, Batches, Examples, Key, PyTree, Task, Variables
 
 Loss = Callable[[Variables, Batch, Key], tuple[Array, PyTree]]  # -> (scalar, new statistics)
@@ -23,10 +24,12 @@ def masked_mean(values: Array, mask: Array) -> Array:
     return jnp.sum(jnp.where(mask, values, 0)) / jnp.maximum(count, 1)
 
 
-def apply_model(task: Task, variables: Variables, batch: Batch, *, train: bool, key: Key) -> tuple[Array, PyTree]:
-    """Logits ``[b, c]`` of a batch and the statistics after it."""
+def apply_model(
+    task: Task, variables: Variables, batch: Batch, *, train: bool, key: Key, augment: bool | None = None
+) -> tuple[Array, PyTree]:
+    """Logits ``[b, c]`` of a batch and the statistics after it; inputs are augmented in training unless said."""
     prepare_key, model_key = jax.random.split(key)
-    x = task.prepare(batch.x, train=train, key=prepare_key)
+    x = task.prepare(batch.x, train=train if augment is None else augment, key=prepare_key)
     return task.model.apply(variables, x, train=train, key=model_key, mask=batch.mask)
 
 
@@ -67,7 +70,7 @@ def mean_gradient(
         variables: where the gradient is taken.
         examples: ``[v, ...]``, v at least 1.
         batch_size: examples per pass; changes memory and rounding only (unless ``train`` mixes examples).
-        train: whether dropout and batch statistics are on.
+        train: whether dropout and batch statistics are on; examples are not augmented in any case.
         key: randomness, folded with the batch's number.
 
     Returns:
@@ -77,13 +80,12 @@ def mean_gradient(
     batch_size = min(batch_size, size)
 
     def summed_loss(params: PyTree, batch: Batch, key: Key) -> Array:
-        logits, _ = apply_model(task, variables._replace(params=params), batch, train=train, key=key)
+        at = variables._replace(params=params)
+        logits, _ = apply_model(task, at, batch, train=train, key=key, augment=False)
         return jnp.sum(jnp.where(batch.mask, task.example_loss(logits, batch.y), 0))
 
     def add_batch(gradient: PyTree, index: Array) -> tuple[PyTree, None]:
-        slots = index * batch_size + jnp.arange(batch_size, dtype=jnp.int32)
-        rows = jnp.minimum(slots, size - 1)
-        batch = Batch(examples.x[rows], examples.y[rows], slots < size)
+        batch = cut(examples, None, size, index, batch_size)
         more = jax.grad(summed_loss)(variables.params, batch, jax.random.fold_in(key, index))
         return tree.add(gradient, more), None
 

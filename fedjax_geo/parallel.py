@@ -1,7 +1,7 @@
 """Mapping a function of one client over a cohort. The only module that knows about devices."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -72,11 +72,22 @@ def replicated(strategy: Strategy) -> NamedSharding | None:
 
 
 def replicate(tree: PyTree, strategy: Strategy) -> PyTree:
-    """The tree on the device, or copied to every device of the mesh."""
+    """The tree on the device, or copied to every device of the mesh.
+
+    A mesh may span processes; each of them gives the same tree then.
+    """
     sharding = replicated(strategy)
     if sharding is None:
         return jax.tree.map(jnp.asarray, tree)
-    return jax.device_put(tree, sharding)
+
+    def put(leaf: Any) -> Array:
+        if jnp.issubdtype(
+            jnp.result_type(leaf), jax.dtypes.prng_key
+        ):  # its bits: JAX sends no key to other processes
+            return jax.random.wrap_key_data(put(jax.random.key_data(leaf)), impl=jax.random.key_impl(leaf))
+        return jax.device_put(leaf, sharding)
+
+    return jax.tree.map(put, tree)
 
 
 def arrange(lengths: Array, strategy: Strategy) -> Array:

@@ -137,7 +137,7 @@ def make_round(
         variables, shared, round_number, examples, server_data = server_side
         shuffle_key, train_key, score_key = jax.random.split(client.key, 3)
         batches = serve(examples, client.indices, client.size, shuffle_key, work)
-        loss = local_loss(task, variables, batches, score_key)
+        loss = local_loss(task, method.client.complete(variables, client.state), batches, score_key)
         out = method.client.train(
             task, variables, shared, client.state, batches, round=round_number, key=train_key
         )
@@ -150,7 +150,8 @@ def make_round(
             answered=answered,
             num_steps=jnp.where(answered, batches.num_steps if out.num_steps is None else out.num_steps, 0),
         )
-        trained = Variables(tree.subtract(variables.params, out.update), out.stats)
+        sent = Variables(tree.subtract(variables.params, out.update), out.stats)
+        trained = method.client.complete(sent, out.state)
         score = method.weighting.score(task, trained, out.update, server_data, score_key)
         return out, loss, score, spoke & ~answered
 

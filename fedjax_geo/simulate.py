@@ -1,10 +1,10 @@
 """Many rounds: blocks under one jit, evaluation between them, records on the host."""
 
+import contextlib
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from fedjax_geo import _validate, evaluate, layers, parallel, tree
 from fedjax_geo.batches import Work, check_work
 from fedjax_geo.objective import cross_entropy
 from fedjax_geo.round import Round, check_round, make_round
-from fedjax_geo.types import Array, FederatedData, Key, Method, Model, RoundState, Task, serve_global
+from fedjax_geo.types import Array, ClientAlgorithm, FederatedData, Key, Method, Model, RoundState, Task
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,17 @@ class Result:
     diverged_at: int | None = None
 
 
+@contextlib.contextmanager
+def within_memory(what: str, *lower: str) -> Iterator[None]:
+    """Running out of memory inside becomes a ``MemoryError`` that names what does not fit and what to lower."""
+    try:
+        yield
+    except jax.errors.JaxRuntimeError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error) and "out of memory" not in str(error).lower():
+            raise
+        raise MemoryError(f"{what} does not fit into memory: lower {' or '.join(lower)}") from error
+
+
 def make_block(process: Round, length: int) -> Callable[..., tuple[RoundState, dict[str, Array]]]:
     """Several rounds as one function ``(state, key, data, count) -> (state, metrics [length])``.
 
@@ -100,32 +111,70 @@ def make_block(process: Round, length: int) -> Callable[..., tuple[RoundState, d
     return block
 
 
-def make_evaluation(
-    task: Task, method: Method, data: FederatedData, strategy: parallel.Strategy, side_by_side: int
-) -> Callable[[RoundState, FederatedData], Evaluation]:
-    """A function that evaluates a state on all clients' test examples.
+def make_scores(
+    task: Task, client: ClientAlgorithm, strategy: parallel.Strategy, work: Work
+) -> Callable[[RoundState, Key, FederatedData, evaluate.FlatSplit], dict[str, evaluate.ClientScores]]:
+    """A pure function that scores a state on all clients' test examples, by the names of ``Evaluation``."""
 
-    Personal models are evaluated in chunks of at most ``side_by_side`` clients per device.
-    """
-    strategy = strategy._replace(chunk=strategy.chunk or side_by_side)
-    split = parallel.replicate(evaluate.flatten(data.test), strategy)
-
-    @jax.jit
-    def score(state: RoundState, data: FederatedData, split: evaluate.FlatSplit) -> dict[str, Any]:
-        scores = {"global": evaluate.score_global(task, state.variables, data.examples, split, data.num_clients)}
-        if method.client.personalize is not serve_global:
+    def score(
+        state: RoundState, key: Key, data: FederatedData, split: evaluate.FlatSplit
+    ) -> dict[str, evaluate.ClientScores]:
+        served = evaluate.score_global(
+            task, state.variables, data.examples, split, data.num_clients, strategy=strategy
+        )
+        scores = {"global": served}
+        if evaluate.is_personal(client):
+            key = jax.random.fold_in(jax.random.fold_in(key, 3), state.round)  # 0 to 2 are the round's
             scores["personal"] = evaluate.score_personal(
-                task, method.client, state.variables, state.clients, data, strategy
+                task,
+                client,
+                state.variables,
+                state.clients,
+                data,
+                strategy,
+                work=work,
+                round=state.round,
+                key=key,
             )
         return scores
 
-    def run(state: RoundState, data: FederatedData) -> Evaluation:
-        scores = jax.device_get(score(state, data, split))
-        return Evaluation(
-            round=int(state.round),
-            summaries={name: evaluate.summarize(s) for name, s in scores.items()},
-            accuracies={name: evaluate.accuracies(s) for name, s in scores.items()},
-        )
+    return score
+
+
+def read_scores(round: int, scores: dict[str, evaluate.ClientScores]) -> Evaluation:
+    """Scores, on the host, as what a person reads."""
+    return Evaluation(
+        round=round,
+        summaries={name: evaluate.summarize(s) for name, s in scores.items()},
+        accuracies={name: evaluate.accuracies(s) for name, s in scores.items()},
+    )
+
+
+def make_evaluation(
+    task: Task,
+    method: Method,
+    data: FederatedData,
+    strategy: parallel.Strategy,
+    side_by_side: int,
+    work: Work = Work(),
+) -> Callable[[RoundState, Key, FederatedData], Evaluation]:
+    """A function ``(state, key of the run, data)`` that evaluates a state on all clients' test examples.
+
+    Personal models are evaluated in chunks of at most ``side_by_side`` clients per device; those that adapt before
+    take their batches as ``work`` says.
+    """
+    strategy = strategy._replace(chunk=strategy.chunk or side_by_side)
+    lower = "the size of the model or of its inputs"
+    if evaluate.is_personal(method.client):
+        lower = f"strategy.chunk, the models evaluated side by side (now {strategy.chunk})"
+    split = parallel.replicate(evaluate.flatten(data.test), strategy)
+
+    score = jax.jit(make_scores(task, method.client, strategy, work))
+
+    def run(state: RoundState, key: Key, data: FederatedData) -> Evaluation:
+        with within_memory("the evaluation", lower):
+            scores = jax.device_get(score(state, key, data, split))
+        return read_scores(int(state.round), scores)
 
     return run
 
@@ -185,6 +234,7 @@ def simulate(
 
     Raises:
         ValueError: for arguments that do not fit, before anything is compiled.
+        MemoryError: a round or an evaluation does not fit into memory; says what to lower.
     """
     rounds = _validate.at_least("rounds", rounds, 0)
     eval_every = _validate.at_least("eval_every", eval_every, 1)
@@ -204,12 +254,15 @@ def simulate(
         state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)  # the blocks take its memory
     state, key = parallel.replicate((state, key), strategy)
     jax.eval_shape(process.step, state, key, data)  # what does not fit fails here, before anything is told
-    evaluation = make_evaluation(task, method, data, strategy, cohort)
+    evaluation = make_evaluation(task, method, data, strategy, cohort, work)
     result = Result(state)
+    lower = [f"cohort (now {cohort})", f"work.batch_size (now {work.batch_size})"]
+    if strategy.chunk != 1:
+        lower.insert(0, f"strategy.chunk (now {strategy.chunk or 'None, the whole cohort at once'})")
 
     def tell(metrics: list[dict[str, float]], seconds: float) -> None:
         begin = time.perf_counter()
-        result.evaluations.append(evaluation(result.state, data))
+        result.evaluations.append(evaluation(result.state, key, data))
         result.metrics.extend(metrics)
         spent = {"train": seconds, "evaluate": time.perf_counter() - begin}
         for callback in callbacks:
@@ -223,7 +276,8 @@ def simulate(
 
     begin = time.perf_counter()
     block = jax.jit(make_block(process, eval_every), donate_argnums=0, out_shardings=parallel.replicated(strategy))
-    compiled = block.lower(state, key, data, jnp.int32(0)).compile()
+    with within_memory("a round", *lower):
+        compiled = block.lower(state, key, data, jnp.int32(0)).compile()
     result.compile_seconds = time.perf_counter() - begin
 
     spent = 0.0
@@ -231,8 +285,9 @@ def simulate(
     while done < rounds and result.diverged_at is None:
         count = min(eval_every - done % eval_every, rounds - done)
         begin = time.perf_counter()
-        result.state, buffers = compiled(result.state, key, data, jnp.int32(count))
-        buffers = jax.device_get(buffers)
+        with within_memory("a round", *lower):
+            result.state, buffers = compiled(result.state, key, data, jnp.int32(count))
+            buffers = jax.device_get(buffers)
         seconds = time.perf_counter() - begin
         spent += seconds
         metrics = [
@@ -250,4 +305,15 @@ def simulate(
     return result
 
 
-__all__ = ["Callback", "Evaluation", "Event", "Result", "make_block", "make_evaluation", "simulate"]
+__all__ = [
+    "Callback",
+    "Evaluation",
+    "Event",
+    "Result",
+    "make_block",
+    "make_evaluation",
+    "make_scores",
+    "read_scores",
+    "simulate",
+    "within_memory",
+]

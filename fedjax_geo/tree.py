@@ -42,6 +42,21 @@ def is_float(leaf: Array) -> bool:
     return jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
+def float_leaves(tree: PyTree) -> list[Array]:
+    """The floating-point leaves, in float32 or wider."""
+    return [wide(leaf) for leaf in jax.tree.leaves(tree) if is_float(leaf)]
+
+
+def like_params(stacked: PyTree, floats: Sequence[Array]) -> PyTree:
+    """Float leaves ``[...]`` put back into a tree like params, given a stacked one; integer leaves get zero."""
+    remaining = iter(floats)
+
+    def leaf(stacked: Array) -> Array:
+        return next(remaining).astype(stacked.dtype) if is_float(stacked) else jnp.zeros_like(stacked[0])
+
+    return jax.tree.map(leaf, stacked)
+
+
 def spread(weights: Any, tree: PyTree) -> PyTree:
     """Client weights for each leaf of a tree.
 
@@ -103,24 +118,21 @@ def weighted_mean(weights: Any, stacked: PyTree) -> PyTree:
     >>> weighted_mean(jnp.array([0.25, 0.75]), {"w": jnp.array([[0.0], [4.0]])})
     {'w': Array([3.], dtype=float32)}
     """
-
-    def mean(w: Array, leaf: Array) -> Array:
-        if not is_float(leaf):
-            return jnp.zeros_like(leaf[0])
-        return combine_rows(w.astype(wide(leaf).dtype), wide(leaf)).astype(leaf.dtype)
-
-    return jax.tree.map(mean, spread(weights, stacked), stacked)
+    pairs = zip(*map(jax.tree.leaves, (spread(weights, stacked), stacked)), strict=True)
+    kept = [(w, wide(leaf)) for w, leaf in pairs if is_float(leaf)]
+    means = combine([w.astype(leaf.dtype) for w, leaf in kept], [leaf for _, leaf in kept])
+    return like_params(stacked, means)
 
 
 def average_stats(weights: Array, stacked: PyTree) -> PyTree:
     """Model statistics of a cohort: floating-point leaves by weighted mean, counters by their maximum."""
 
-    def merge(leaf: Array) -> Array:
-        if not is_float(leaf):
-            return jnp.max(jnp.where(column(weights, leaf) == 0, leaf.min(0, keepdims=True), leaf), axis=0)
-        return weighted_mean(weights, leaf)
+    def merge(mean: Array, leaf: Array) -> Array:
+        if is_float(leaf):
+            return mean
+        return jnp.max(jnp.where(column(weights, leaf) == 0, leaf.min(0, keepdims=True), leaf), axis=0)
 
-    return jax.tree.map(merge, stacked)
+    return jax.tree.map(merge, weighted_mean(weights, stacked), stacked)
 
 
 def dot_rows(stacked: Array, single: Array) -> Array:
@@ -130,28 +142,33 @@ def dot_rows(stacked: Array, single: Array) -> Array:
 
 def gram_rows(stacked: Array) -> Array:
     """``<x_i, x_j>`` of one leaf: ``[m, ...]`` -> ``[m, m]``."""
-    rows = _rows(stacked)
-    return jnp.matmul(rows, rows.T, precision=_HIGHEST)
+    return cross_rows(stacked, stacked)
+
+
+def cross_rows(a: Array, b: Array) -> Array:
+    """``<x_i, z_j>`` of one leaf: ``[m, ...]``, ``[k, ...]`` -> ``[m, k]``."""
+    return jnp.matmul(_rows(a), _rows(b).T, precision=_HIGHEST)
+
+
+def combine(coefficients: Sequence[Array], stacked: Sequence[Array]) -> list[Array]:
+    """``sum_i c_i x_i`` leaf by leaf at full precision: ``[m]``, ``[m, ...]`` -> ``[...]`` for each.
+
+    Rows of coefficient zero are left out by selection, so what they hold (NaN included) does not matter. The
+    selection is slower than a plain product, so it is done only where one is not finite.
+    """
+    pairs = [(c, _rows(leaf)) for c, leaf in zip(coefficients, stacked, strict=True)]
+
+    def selected() -> list[Array]:  # as a sum, which is one pass over the rows; a product would copy them first
+        return [jnp.sum(jnp.where(c[:, None] == 0, 0, c[:, None] * x), axis=0) for c, x in pairs]
+
+    plain = [jnp.matmul(c, x, precision=_HIGHEST) for c, x in pairs]
+    combined = jax.lax.cond(is_finite(plain), lambda: plain, selected)
+    return [x.reshape(leaf.shape[1:]) for x, leaf in zip(combined, stacked, strict=True)]
 
 
 def combine_rows(coefficients: Array, stacked: Array) -> Array:
-    """``sum_i c_i x_i`` of one leaf at full precision: ``[m]``, ``[m, ...]`` -> ``[...]``.
-
-    Rows of coefficient zero are left out by selection, so what they hold (NaN included) does not matter. The
-    selection copies the stack, so it is done only where the plain product is not finite.
-    """
-    rows = _rows(stacked)
-
-    def product(rows: Array) -> Array:
-        return jnp.matmul(coefficients, rows, precision=_HIGHEST)
-
-    plain = product(rows)
-    combined = jax.lax.cond(
-        jnp.all(jnp.isfinite(plain)),
-        lambda: plain,
-        lambda: product(jnp.where(coefficients[:, None] == 0, 0, rows)),
-    )
-    return combined.reshape(stacked.shape[1:])
+    """``combine`` of one leaf: ``[m]``, ``[m, ...]`` -> ``[...]``."""
+    return combine([coefficients], [stacked])[0]
 
 
 def squared_norm_rows(stacked: Array) -> Array:
@@ -177,6 +194,42 @@ def dots(stacked: PyTree, single: PyTree) -> Array:
 def norms(stacked: PyTree) -> Array:
     """Euclidean norm of each client's whole tree -> ``[m]``."""
     return jnp.sqrt(total([squared_norm_rows(leaf) for leaf in jax.tree.leaves(stacked)]))
+
+
+def _scaled_norms(stacked: PyTree) -> tuple[Array, Array]:
+    """Largest magnitude of each client's float leaves, and its norm over that, neither of which overflows.
+
+    A client without a largest magnitude to divide by, zero or not finite, gets 1.
+    """
+    num_clients(stacked)
+    leaves = float_leaves(stacked)
+    top = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(_rows(leaf)), axis=1, initial=0) for leaf in leaves])
+    top = jnp.where(jnp.isfinite(top) & (top > 0), top, 1)
+    return top, jnp.sqrt(total([squared_norm_rows(leaf / column(top, leaf)) for leaf in leaves]))
+
+
+def long_norms(stacked: PyTree) -> Array:
+    """``norms`` of the float leaves, also where their squares would overflow; not finite where a client is not."""
+    top, relative = _scaled_norms(stacked)
+    return top * relative
+
+
+def clip_rows(stacked: PyTree, bound: Array | float) -> PyTree:
+    """Float leaves of clients whose norm is above the bound, scaled down to it, however long they are.
+
+    The others stay as they are, those that are not finite included.
+    """
+    top, relative = _scaled_norms(stacked)
+    long = jnp.isfinite(relative) & (relative > bound / top)
+    factor = jnp.where(long, bound / jnp.where(long, relative, 1), 1)
+
+    def shorten(leaf: Array) -> Array:
+        if not is_float(leaf):
+            return leaf
+        short = wide(leaf) / column(top, leaf) * column(factor, leaf)
+        return jnp.where(column(long, leaf), short.astype(leaf.dtype), leaf)
+
+    return jax.tree.map(shorten, stacked)
 
 
 def norm(single: PyTree) -> Array:

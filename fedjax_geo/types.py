@@ -108,7 +108,7 @@ def _no_state(variables: Variables) -> PyTree:
 
 
 def serve_global(variables: Variables, state: PyTree) -> Variables:
-    """What a client serves unless its algorithm personalises: the global model."""
+    """What a client trains, and serves, unless its algorithm personalises: the global model."""
     del state
     return variables
 
@@ -126,6 +126,11 @@ class ClientAlgorithm(NamedTuple):
     share: Callable[[PyTree, PyTree, PyTree, int], PyTree] = _keep_shared
     # (variables, state) -> what this client would serve
     personalize: Callable[[Variables, PyTree], Variables] = serve_global
+    # (variables, state) -> the model that this client trains: the given one, with what it keeps in place
+    complete: Callable[[Variables, PyTree], Variables] = serve_global
+    # (task, variables, state, batches, *, round, key) -> what it serves once it has adapted to its training
+    # examples, in place of personalize; taken when models are evaluated, nothing of it is kept
+    adapt: Callable[..., Variables] | None = None
 
 
 class Reports(NamedTuple):
@@ -141,7 +146,7 @@ class RoundInfo(NamedTuple):
     weights: Any  # [m], or a tree like params of [m]; sums to 1 over clients
     num_examples: Array  # [m] int32
     num_steps: Array  # [m] int32
-    losses: Array  # [m] mean loss over the client's examples at the server parameters, before training
+    losses: Array  # [m] mean loss over the client's examples, before training, of the model that it trains
     client_ids: Array  # [m] int32
     num_clients: int  # n
     reports: Reports

@@ -1,9 +1,11 @@
-"""Building every entry of a registry by reading its signature, so that nothing is skipped."""
+"""Building every entry of a registry by reading its signature, so that nothing is skipped; cheaper rounds."""
 
 import inspect
 
 import optax
+import pytest
 
+from fedjax_geo import shuffle
 from fedjax_geo.clients import local_sgd
 
 SGD = optax.sgd(0.1)
@@ -25,3 +27,12 @@ def build(constructor):
     parameters = inspect.signature(constructor).parameters.values()
     required = [p.name for p in parameters if p.default is p.empty]
     return constructor(**{name: VALUES[name] for name in required})
+
+
+@pytest.fixture(autouse=True)
+def short_shuffle(monkeypatch):
+    """Where it is imported: permutations of two rounds, which are a third of what a round has to compile.
+
+    For tests that need every client's examples in some order, whichever. The shuffle has tests of its own.
+    """
+    monkeypatch.setattr(shuffle, "_ROUNDS", 2)

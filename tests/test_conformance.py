@@ -13,6 +13,7 @@ import pytest
 import toys
 from flax import nnx
 from registry import build
+from registry import short_shuffle as short_shuffle
 
 from fedjax_geo.aggregators import weighted_mean
 from fedjax_geo.batches import Work
@@ -62,7 +63,7 @@ def types(tree):
 @functools.cache
 def three_rounds(name):
     """(state before, state after, metrics of each round); all 8 clients take part."""
-    process = make_round(METHODS[name], TASK, cohort=8, work=Work(batch_size=4, epochs=2))
+    process = make_round(METHODS[name], TASK, cohort=8, work=Work(batch_size=4, epochs=2), diagnose=None)
     key = jax.random.key(0)
     start = state = process.init(key, DATA)
     step, metrics = jax.jit(process.step), []

@@ -30,6 +30,8 @@ LEVELS = {
     "simulate": 4,
     "record": 5,
     "checkpoint": 5,
+    "sweep": 5,
+    "tune": 5,
 }
 # The vocabulary comes before the arithmetic written in it, and so on down each level.
 WITHIN = {("tree", "types"), ("shuffle", "types"), ("objective", "batches")}

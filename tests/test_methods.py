@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from registry import short_shuffle as short_shuffle
 
 from fedjax_geo import Method, Strategy, methods, parallel
 from fedjax_geo.data import load_federated, server_holdout
@@ -80,7 +81,7 @@ def test_methods_with_one_seed_see_the_same_cohorts():
             lambda params: jnp.zeros(7, jnp.int32),
             lambda u, s, p=None, *, client_ids, **_: (jax.tree.map(lambda x: x[0], u), client_ids),
         )
-        process = make_round(method._replace(server=seen), TASK, cohort=7)
+        process = make_round(method._replace(server=seen), TASK, cohort=7, diagnose=None)
         state, key = process.init(jax.random.key(0), DATA), jax.random.key(0)
         state, _ = jax.jit(process.step)(state, key, jax.tree.map(jnp.asarray, DATA))
         return np.asarray(state.server)

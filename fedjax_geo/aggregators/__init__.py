@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 from fedjax_geo.aggregators._config import config
 from fedjax_geo.aggregators._coordinate_median import coordinate_median, trimmed_mean
-from fedjax_geo.aggregators._craft import craft, no_reference, previous_direction
+from fedjax_geo.aggregators._craft import (
+    averaged_directions,
+    by_length,
+    by_share,
+    craft,
+    last_direction,
+    no_reference,
+    previous_direction,
+)
 from fedjax_geo.aggregators._elastic import elastic
 from fedjax_geo.aggregators._feddyn_server import feddyn_server
 from fedjax_geo.aggregators._fedfv import fedfv
@@ -42,6 +50,9 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
 
 __all__ = [
     "AGGREGATORS",
+    "averaged_directions",
+    "by_length",
+    "by_share",
     "config",
     "coordinate_median",
     "craft",
@@ -53,6 +64,7 @@ __all__ = [
     "fednova",
     "geometric_median",
     "krum",
+    "last_direction",
     "momentum_steps",
     "no_reference",
     "norm_bound",

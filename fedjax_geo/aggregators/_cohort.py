@@ -1,4 +1,4 @@
-"""What the aggregators share: which clients of a round can be used, and trees without their integer leaves."""
+"""What the aggregators share: which clients of a round can be used, and products of their updates."""
 
 from typing import Any, NamedTuple
 
@@ -6,15 +6,22 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_geo import tree
+from fedjax_geo.tree import float_leaves
+from fedjax_geo.tree import like_params as like_params
 from fedjax_geo.types import Array, PyTree
 
 
 class Cohort(NamedTuple):
-    """The usable part of the stacked updates."""
+    """The stacked updates, and which of them can be used."""
 
-    rows: list[Array]  # float leaves [m, ...], float32 or wider, zero for clients that are not usable
+    updates: list[Array]  # float leaves [m, ...], float32 or wider; clients that are not usable may hold anything
     usable: Array  # bool [m]: weight above zero, and an update whose squared norm is finite
     norms: Array  # [m], zero for clients that are not usable
+
+    @property
+    def rows(self) -> list[Array]:
+        """The updates with zeros for clients that are not usable: a copy, which ``combine`` and ``gram`` spare."""
+        return [jnp.where(tree.column(self.usable, leaf), leaf, 0) for leaf in self.updates]
 
     @property
     def number(self) -> Array:
@@ -57,32 +64,21 @@ def cohort(updates: PyTree, weights: Any, *, needed: Array | None = None) -> Coh
     usable = (tree.overall(weights) > 0) & jnp.isfinite(squared)
     if needed is not None:
         usable = usable & jnp.isfinite(needed)
-    rows = [jnp.where(tree.column(usable, leaf), leaf, 0) for leaf in leaves]
-    return Cohort(rows, usable, jnp.sqrt(jnp.where(usable, squared, 0)))
+    return Cohort(leaves, usable, jnp.sqrt(jnp.where(usable, squared, 0)))
 
 
-def float_leaves(values: PyTree) -> list[Array]:
-    """The floating-point leaves, in float32 or wider."""
-    return [tree.wide(leaf) for leaf in jax.tree.leaves(values) if tree.is_float(leaf)]
+def leaf_shares(weights: Any, updates: PyTree, counted: Array) -> list[Array]:
+    """The weights of the clients that count, scaled to sum to one: ``[m]`` for each float leaf."""
+    shares = jax.tree.leaves(tree.normalize(tree.spread(weights, updates), counted))
+    return [share for share, leaf in zip(shares, jax.tree.leaves(updates), strict=True) if tree.is_float(leaf)]
 
 
 def combine(coefficients: Array, rows: list[Array]) -> list[Array]:
-    """``sum_i c_i x_i`` leaf by leaf."""
-    return [tree.combine_rows(coefficients.astype(leaf.dtype), leaf) for leaf in rows]
+    """``sum_i c_i x_i`` leaf by leaf; where a coefficient is zero the row may hold anything."""
+    return tree.combine([coefficients.astype(leaf.dtype) for leaf in rows], rows)
 
 
-def gram(rows: list[Array]) -> Array:
-    """``<x_i, x_j>`` -> ``[m, m]``."""
-    return tree.total([tree.gram_rows(leaf) for leaf in rows])
-
-
-def like_params(updates: PyTree, direction: list[Array]) -> PyTree:
-    """Float leaves ``[...]`` put back into a tree like params; integer leaves get zero."""
-    remaining = iter(direction)
-
-    def leaf(update: Array) -> Array:
-        if not tree.is_float(update):
-            return jnp.zeros_like(update[0])
-        return next(remaining).astype(update.dtype)
-
-    return jax.tree.map(leaf, updates)
+def gram(rows: list[Array], usable: Array) -> Array:
+    """``<x_i, x_j>`` -> ``[m, m]``, zero for rows that are not usable, which may hold anything."""
+    products = tree.total([tree.gram_rows(leaf) for leaf in rows])
+    return jnp.where(usable[:, None] & usable[None, :], products, 0)

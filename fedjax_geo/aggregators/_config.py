@@ -17,10 +17,10 @@ import optax
 
 from fedjax_geo import layers as layer_groups
 from fedjax_geo import tree
-from fedjax_geo.aggregators._cohort import cohort, like_params
-from fedjax_geo.aggregators._craft import craft, no_reference
-from fedjax_geo.aggregators._solvers import Solver
-from fedjax_geo.types import Aggregator, PyTree
+from fedjax_geo.aggregators._cohort import cohort
+from fedjax_geo.aggregators._constraints import System, directions, grouped_systems, ungroup
+from fedjax_geo.aggregators._solvers import Solver, ridge
+from fedjax_geo.types import Aggregator, Array, PyTree
 
 
 def config(*, layers: layer_groups.Grouping = layer_groups.model, solver: Solver | None = None) -> Aggregator:
@@ -36,7 +36,7 @@ def config(*, layers: layer_groups.Grouping = layer_groups.model, solver: Solver
     Returns:
         An optax link that reads ``weights`` (only whether above zero).
     """
-    equal_angles = craft(layers=layers, solver=solver, reference=no_reference, raw_single=False)
+    solver = ridge() if solver is None else solver
 
     def init(params: PyTree) -> optax.EmptyState:
         del params
@@ -45,20 +45,21 @@ def config(*, layers: layer_groups.Grouping = layer_groups.model, solver: Solver
     def update(
         updates: PyTree, state: optax.EmptyState, params: PyTree = None, *, weights: Any, **info: Any
     ) -> tuple[PyTree, optax.EmptyState]:
-        del info
+        del params, info
         clients = cohort(updates, weights)
-        stacked = jax.vmap(lambda rows: like_params(updates, rows))(clients.rows)
-        like = jax.tree.map(lambda leaf: leaf[0], stacked)
-        axis, _ = equal_angles.update(stacked, equal_angles.init(like), params, weights=clients.shares)
-        labels = layers(like)
-        squares = tree.grouped(lambda a: jnp.sum(jnp.square(tree.wide(a))), labels, axis)
-        pulls = tree.grouped(
-            lambda a, s: jnp.sum(tree.dot_rows(tree.wide(s), tree.wide(a))), labels, axis, stacked
-        )  # sum_i g_i . axis
-        factors = {
-            label: jnp.where(square > 0, pulls[label] / jnp.where(square > 0, square, 1), 0)
-            for label, square in squares.items()
-        }
-        return jax.tree.map(lambda label, a: (factors[label] * a).astype(a.dtype), labels, axis), state
+        none = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), updates)
+        labels = layers(none)
+        systems = grouped_systems(labels, updates, none, clients.shares, raw_single=False, counted=clients.usable)
+        axes = directions(systems, solver)
+        return ungroup(labels, updates, {name: _stretched(systems[name], axes[name]) for name in axes}), state
 
     return Aggregator(init, update)
+
+
+def _stretched(system: System, axis: list[Array]) -> list[Array]:
+    """``(sum_i g_i . u) u`` for u along the axis."""
+    square = tree.total([jnp.sum(jnp.square(a)) for a in axis])
+    pulls = tree.total([tree.dot_rows(g, a) for g, a in zip(system.updates, axis, strict=True)])
+    pull = jnp.sum(jnp.where(system.usable, pulls, 0))
+    factor = jnp.where(square > 0, pull / jnp.where(square > 0, square, 1), 0)
+    return [factor * a for a in axis]

@@ -24,7 +24,7 @@ def medians(clients: Cohort) -> list[Array]:
 
 def _sorted(clients: Cohort) -> list[Array]:
     """Each coordinate in ascending order, clients that are not usable at the end as infinity."""
-    return [jnp.sort(jnp.where(tree.column(clients.usable, x), x, jnp.inf), axis=0) for x in clients.rows]
+    return [jnp.sort(jnp.where(tree.column(clients.usable, x), x, jnp.inf), axis=0) for x in clients.updates]
 
 
 def _no_state(params: PyTree) -> optax.EmptyState:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, combine, like_params
+from fedjax_geo.aggregators._cohort import cohort, leaf_shares, like_params
 from fedjax_geo.types import Aggregator, Array, PyTree, Reports
 
 
@@ -51,16 +51,15 @@ def elastic(tau: float = 0.5) -> Aggregator:
         del params, info
         sensitivities = _sensitivities(reports.client, updates)
         clients = cohort(updates, weights, needed=tree.total(sensitivities))
-        shares = jax.tree.leaves(tree.normalize(tree.spread(weights, updates), clients.usable))  # rho_i
-        kept = [share for share, leaf in zip(shares, jax.tree.leaves(updates), strict=True) if tree.is_float(leaf)]
-        direction = []
-        for share, omega, rows in zip(kept, sensitivities, clients.rows, strict=True):
+        coefficients = []
+        shares = leaf_shares(weights, updates, clients.usable)  # rho_i
+        for share, omega, rows in zip(shares, sensitivities, clients.updates, strict=True):
             omega = jnp.where(clients.usable, omega, 0)
             largest = jnp.max(omega)
             relative = jnp.sum(share * omega) / jnp.where(largest > 0, largest, 1)
             zeta = jnp.where(largest > 0, 1 + tau - relative, 1)
-            direction += combine(zeta * share, [rows])
-        return like_params(updates, direction), state
+            coefficients.append((zeta * share).astype(rows.dtype))
+        return like_params(updates, tree.combine(coefficients, clients.updates)), state
 
     return Aggregator(init, update)
 

@@ -56,7 +56,7 @@ def feddyn_server(alpha: float) -> Aggregator:
     ) -> tuple[PyTree, FedDynState]:
         del params, info
         clients = cohort(updates, weights)
-        total = like_params(updates, combine(clients.usable.astype(clients.norms.dtype), clients.rows))
+        total = like_params(updates, combine(clients.usable.astype(clients.norms.dtype), clients.updates))
         mean = tree.weighted_mean(tree.normalize(weights, clients.usable), updates)
         step = alpha / num_clients
         correction = jax.tree.map(lambda h, g: (h + step * g).astype(h.dtype), state.correction, total)

@@ -21,7 +21,7 @@ import optax
 
 from fedjax_geo import _validate, tree
 from fedjax_geo.aggregators._cohort import Cohort, cohort, combine, float_leaves, gram, like_params
-from fedjax_geo.aggregators._history import History, check_population, no_history, record
+from fedjax_geo.aggregators._history import History, check_population, record, start
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 _HIGHEST = jax.lax.Precision.HIGHEST
@@ -52,7 +52,7 @@ def fedfv(alpha: float = 0.1, tau: int = 1, *, num_clients: int | None = None) -
         raise ValueError(f"tau={tau} stores updates of past rounds: num_clients, the population, must be given")
 
     def init(params: PyTree) -> History | optax.EmptyState:
-        return no_history(params, num_clients) if tau > 1 and num_clients is not None else optax.EmptyState()
+        return start(params, num_clients if tau > 1 else None)
 
     def update(
         updates: PyTree,
@@ -68,16 +68,16 @@ def fedfv(alpha: float = 0.1, tau: int = 1, *, num_clients: int | None = None) -
         check_population(num_clients, info)
         del params, info
         clients = cohort(updates, weights, needed=losses)
-        direction = combine(_without_internal_conflicts(clients, losses, client_ids, alpha), clients.rows)
+        direction = combine(_without_internal_conflicts(clients, losses, client_ids, alpha), clients.updates)
+        state = record(state, updates, clients.usable, client_ids, round)
         if isinstance(state, History):
-            state = record(state, updates, clients.usable, client_ids, round)
             others = _Others(float_leaves(state.updates), [state.seen == round - age for age in range(tau)])
         else:
-            others = _Others(clients.rows, [clients.usable] * tau)
+            others = _Others(clients.updates, [clients.usable] * tau)
         for members in reversed(others.by_age):
             direction = _without_conflict(direction, others.rows, members & (round >= tau))
 
-        plain = tree.norm(combine(clients.shares, clients.rows))
+        plain = tree.norm(combine(clients.shares, clients.updates))
         length = tree.norm(direction)
         noise = 100 * jnp.finfo(length.dtype).eps * jnp.max(clients.norms)  # what is left of updates that cancel
         factor = jnp.where(length > noise, plain / jnp.where(length > noise, length, 1), 0)
@@ -87,7 +87,7 @@ def fedfv(alpha: float = 0.1, tau: int = 1, *, num_clients: int | None = None) -
 
 
 class _Others(NamedTuple):
-    rows: list[Array]  # [m, ...] or [n, ...]
+    rows: list[Array]  # [m, ...] or [n, ...]; those of no age may hold anything
     by_age: list[Array]  # which rows are of age 0, 1, ...
 
 
@@ -99,7 +99,7 @@ def _first_kept(count: int, alpha: float) -> int:
 def _without_internal_conflicts(clients: Cohort, losses: Array, client_ids: Array, alpha: float) -> Array:
     """Coefficients ``[m]`` of ``mean_i p_i``."""
     m = losses.shape[0]
-    products = gram(clients.rows)
+    products = gram(clients.updates, clients.usable)
     order = jnp.lexsort((client_ids, jnp.where(clients.usable, losses, jnp.inf), ~clients.usable))
     position = jnp.argsort(order)
     kept = position >= jnp.array([_first_kept(count, alpha) for count in range(m + 1)])[clients.number]

@@ -14,16 +14,18 @@ The authors take full-batch gradients for ``g_i``, here they are the clients' up
 commented out; nothing but the tolerance on descent depends on their length.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from fedjax_geo import layers as layer_groups
 from fedjax_geo import tree
-from fedjax_geo.aggregators._cohort import cohort, combine, float_leaves, gram, like_params, smallest_norm
-from fedjax_geo.aggregators._history import History, check_population, no_history, record
+from fedjax_geo.aggregators._cohort import cohort, combine, float_leaves, like_params, smallest_norm
+from fedjax_geo.aggregators._each import each
+from fedjax_geo.aggregators._history import History, check_population, record, start
 from fedjax_geo.aggregators._simplex_qp import shortest_in_hull
 from fedjax_geo.types import Aggregator, Array, PyTree
 
@@ -55,7 +57,7 @@ def fedlf(
         raise ValueError(f"tau={tau} is about stored updates: num_clients, the population, must be given")
 
     def init(params: PyTree) -> History | optax.EmptyState:
-        return optax.EmptyState() if num_clients is None else no_history(params, num_clients)
+        return start(params, num_clients)
 
     def update(
         updates: PyTree,
@@ -71,37 +73,32 @@ def fedlf(
         check_population(num_clients, info)
         del params, info
         clients = cohort(updates, weights, needed=losses)
+        groups = _groups(layers, updates)
+        own = [_unit([clients.updates[i] for i in members], clients.usable) for members in groups]
         fairness = _fairness(losses.astype(clients.norms.dtype), clients.usable)
-        stored, recent = clients.rows, jnp.zeros_like(clients.usable)[:0]
+        kinds = [own, _fairness_rows(own, fairness)]
         if isinstance(state, History):
             stored, recent = float_leaves(state.updates), _recent(state, client_ids, round, tau)
-            state = record(state, updates, clients.usable, client_ids, round)
+            kinds.append([_unit([stored[i] for i in members], recent) for members in groups])
+        state = record(state, updates, clients.usable, client_ids, round)
 
-        groups = _groups(layers, updates)
-        lengths, hulls, alive = [], [], []
-        for members in groups:
-            rows = [clients.rows[i] for i in members]
-            norms = _norms(rows)
-            lengths.append(jnp.sum(clients.shares * norms))  # mu
-            unit, moving = _unit(rows, clients.usable)
-            pulled = [leaf[None] for leaf in combine(fairness, unit)]
-            noise = 10 * jnp.finfo(norms.dtype).eps * jnp.sum(jnp.abs(fairness))
-            fair, pulling = _unit(pulled, _norms(pulled) > noise)
-            parts, flags = [unit, fair], [moving, pulling]
-            if recent.size:
-                old, remembered = _unit([stored[i] for i in members], recent)
-                parts.append(old)
-                flags.append(remembered)
-            hulls.append([jnp.concatenate(leaves) for leaves in zip(*parts, strict=True)])
-            alive.append(jnp.concatenate(flags))
-        chosen = jax.vmap(shortest_in_hull)(jnp.stack([gram(hull) for hull in hulls]), jnp.stack(alive))
-        direction = list(clients.rows)
-        for members, length, hull, coefficients in zip(groups, lengths, hulls, chosen, strict=True):
-            for i, leaf in zip(members, combine(length * coefficients, hull), strict=True):
-                direction[i] = leaf
+        hulls = list(zip(*kinds, strict=True))  # the rows V of each layer
+        moving = [jnp.concatenate([rows.norms > 0 for rows in hull]) for hull in hulls]
+        cosines = [_cosines(hull) for hull in hulls]
+        lengths = jnp.stack([jnp.sum(clients.shares * rows.norms) for rows in own])  # mu
+        chosen = lengths[:, None] * each(shortest_in_hull, jnp.stack(cosines), jnp.stack(moving))
+        cuts = np.cumsum([kind[0].norms.size for kind in kinds])[:-1]
+        parts = [
+            _combine(kind, list(coefficients))
+            for kind, coefficients in zip(kinds, jnp.split(chosen, cuts, axis=1), strict=True)
+        ]
+        placed: dict[int, Array] = {}
+        for members, *leaves in zip(groups, *parts, strict=True):
+            placed |= {i: tree.total(terms) for i, *terms in zip(members, *leaves, strict=True)}
+        direction = [placed[i] for i in range(len(placed))]
 
-        wanted = tree.norm(combine(clients.shares, clients.rows))
-        dots = tree.total([tree.dot_rows(r, d) for r, d in zip(clients.rows, direction, strict=True)])
+        wanted = tree.norm(combine(clients.shares, clients.updates))
+        dots = tree.total([tree.dot_rows(r, d) for r, d in zip(clients.updates, direction, strict=True)])
         noise = 10 * jnp.finfo(wanted.dtype).eps * jnp.max(clients.norms)
         scale = _scale(tree.norm(direction), wanted, jnp.min(jnp.where(clients.usable, dots, 0)), noise)
         return like_params(updates, [scale * leaf for leaf in direction]), state
@@ -138,16 +135,52 @@ def _groups(layers: layer_groups.Grouping, updates: PyTree) -> list[list[int]]:
     return [[i for i, label in enumerate(floats) if label == name] for name in sorted(set(floats))]
 
 
-def _norms(rows: list[Array]) -> Array:
-    return jnp.sqrt(tree.total([tree.squared_norm_rows(leaf) for leaf in rows]))
+class _Rows(NamedTuple):
+    """Some rows of one layer, each of which stands for its direction."""
+
+    leaves: list[Array]  # [k, ...], as they came; those of norm zero may hold anything
+    norms: Array  # [k], zero for rows that do not count
+
+    @property
+    def inverse(self) -> Array:
+        return jnp.where(self.norms > 0, 1 / jnp.where(self.norms > 0, self.norms, 1), 0)
 
 
-def _unit(rows: list[Array], usable: Array) -> tuple[list[Array], Array]:
-    """Rows of length one, and which there are; the others are zero."""
-    norms = _norms(rows)
-    moving = usable & (norms > smallest_norm(norms))
-    inverse = jnp.where(moving, 1 / jnp.where(moving, norms, 1), 0)
-    return [jnp.where(tree.column(moving, leaf), leaf * tree.column(inverse, leaf), 0) for leaf in rows], moving
+def _norms(leaves: list[Array]) -> Array:
+    return jnp.sqrt(tree.total([tree.squared_norm_rows(leaf) for leaf in leaves]))
+
+
+def _unit(leaves: list[Array], usable: Array) -> _Rows:
+    norms = _norms(leaves)
+    return _Rows(leaves, jnp.where(usable & (norms > smallest_norm(norms)), norms, 0))
+
+
+def _combine(layers: list[_Rows], coefficients: list[Array]) -> list[list[Array]]:
+    """``sum_k c_k u_k`` of the unit rows u in each layer, leaf by leaf ``[...]``."""
+    pairs = [
+        ((c * rows.inverse).astype(leaf.dtype), leaf)
+        for rows, c in zip(layers, coefficients, strict=True)
+        for leaf in rows.leaves
+    ]
+    combined = iter(tree.combine(*zip(*pairs, strict=True)))
+    return [[next(combined) for _ in rows.leaves] for rows in layers]
+
+
+def _fairness_rows(own: list[_Rows], fairness: Array) -> list[_Rows]:
+    """The fairness direction of each layer, one row; none where it is rounding."""
+    noise = 10 * jnp.finfo(fairness.dtype).eps * jnp.sum(jnp.abs(fairness))
+    pulled = [[leaf[None] for leaf in leaves] for leaves in _combine(own, [fairness] * len(own))]
+    return [_unit(leaves, _norms(leaves) > noise) for leaves in pulled]
+
+
+def _cosines(hull: tuple[_Rows, ...]) -> Array:
+    """Between all rows of a layer -> ``[k, k]``, zero for those that do not count."""
+    products = jnp.block(
+        [[tree.total(list(map(tree.cross_rows, a.leaves, b.leaves))) for b in hull] for a in hull]
+    )
+    inverse = jnp.concatenate([rows.inverse for rows in hull])
+    counted = inverse > 0
+    return jnp.where(counted[:, None] & counted[None, :], products * inverse[:, None] * inverse[None, :], 0)
 
 
 def _scale(length: Array, wanted: Array, worst: Array, noise: Array) -> Array:

@@ -50,9 +50,9 @@ def fedmgda(eps: float = 0.1) -> Aggregator:
         if eps == 0:
             chosen = given
         else:
-            cosines = gram(clients.rows) * inverse_norms[:, None] * inverse_norms[None, :]
+            cosines = gram(clients.updates, clients.usable) * inverse_norms[:, None] * inverse_norms[None, :]
             box = {} if eps >= 1 else {"center": given, "radius": eps}
             chosen = shortest_in_hull(cosines, moving, **box)
-        return like_params(updates, combine(chosen * inverse_norms, clients.rows)), state
+        return like_params(updates, combine(chosen * inverse_norms, clients.updates)), state
 
     return Aggregator(init, update)

@@ -13,12 +13,11 @@ equation. Their server momentum is ``optax.sgd(lr, momentum)`` after this link.
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, combine, like_params
+from fedjax_geo.aggregators._cohort import cohort, leaf_shares, like_params
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 Accumulation = Callable[[Array], Array]  # K [m], float -> a [m]
@@ -92,13 +91,10 @@ def fednova(accumulation: Accumulation = plain_steps) -> Aggregator:
         clients = cohort(updates, weights)
         counted = clients.usable & (num_steps > 0)
         accumulated = accumulation(jnp.where(counted, num_steps, 1).astype(clients.norms.dtype))  # a_i
-        shares = jax.tree.leaves(tree.normalize(tree.spread(weights, updates), counted))  # rho_i, leaf by leaf
-        kept = [share for share, leaf in zip(shares, jax.tree.leaves(updates), strict=True) if tree.is_float(leaf)]
-        direction = []
-        for share, rows in zip(kept, clients.rows, strict=True):
+        coefficients = []
+        for share, rows in zip(leaf_shares(weights, updates, counted), clients.updates, strict=True):  # rho_i
             effective = jnp.sum(share * accumulated)  # tau_eff
-            coefficients = effective * share / accumulated
-            direction += combine(coefficients, [jnp.where(tree.column(counted, rows), rows, 0)])
-        return like_params(updates, direction), state
+            coefficients.append((effective * share / accumulated).astype(rows.dtype))
+        return like_params(updates, tree.combine(coefficients, clients.updates)), state
 
     return Aggregator(init, update)

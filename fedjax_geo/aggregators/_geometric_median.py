@@ -49,9 +49,9 @@ def geometric_median(*, iterations: int = 10, nu: float = 1e-6) -> Aggregator:
         given = tree.normalize(tree.overall(weights).astype(clients.norms.dtype), clients.usable)
 
         def pull(_: Array, center: list[Array]) -> list[Array]:
-            squares = [tree.squared_norm_rows(x - c[None]) for x, c in zip(clients.rows, center, strict=True)]
+            squares = [tree.squared_norm_rows(x - c[None]) for x, c in zip(clients.updates, center, strict=True)]
             closeness = given / jnp.maximum(nu, jnp.sqrt(tree.total(squares)))
-            return combine(tree.normalize(closeness, clients.usable), clients.rows)
+            return combine(tree.normalize(closeness, clients.usable), clients.updates)
 
         return like_params(updates, jax.lax.fori_loop(0, iterations, pull, medians(clients))), state
 

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from fedjax_geo import _validate, tree
 from fedjax_geo.types import Array, PyTree
@@ -16,8 +17,10 @@ class History(NamedTuple):
     seen: Array  # round of each, -1 for clients never seen, int32 [n]
 
 
-def no_history(params: PyTree, num_clients: int) -> History:
-    """The history before the first round."""
+def start(params: PyTree, num_clients: int | None) -> History | optax.EmptyState:
+    """The history before the first round; without a population, none is kept."""
+    if num_clients is None:
+        return optax.EmptyState()
     n = _validate.at_least("num_clients", num_clients, 1)
     empty = jax.tree.map(lambda p: jnp.zeros((n, *p.shape), p.dtype), params)
     return History(empty, jnp.full((n,), -1, jnp.int32))
@@ -34,8 +37,12 @@ def check_population(num_clients: int | None, info: dict[str, Any]) -> None:
         raise ValueError(f"num_clients={num_clients} was given to an aggregator, and the round has {population}")
 
 
-def record(history: History, updates: PyTree, usable: Array, client_ids: Array, round: Array) -> History:
-    """The history after a round; clients that are not usable keep what they had."""
+def record(
+    history: History | optax.EmptyState, updates: PyTree, usable: Array, client_ids: Array, round: Array
+) -> History | optax.EmptyState:
+    """The history after a round, if one is kept; clients that are not usable keep what they had."""
+    if not isinstance(history, History):
+        return history
 
     def put(stored: Array, new: Array) -> Array:
         kept = jnp.where(tree.column(usable, new), new.astype(stored.dtype), stored[client_ids])

@@ -66,7 +66,7 @@ def krum(num_byzantine: int, *, num_selected: int = 1) -> Aggregator:
         enough = clients.number >= needed  # too few to tell are left: no step
         selected = (jnp.argsort(order) < num_selected) & clients.usable & enough
         shares = selected.astype(scores.dtype) / jnp.maximum(jnp.sum(selected), 1).astype(scores.dtype)
-        return like_params(updates, combine(shares, clients.rows)), state
+        return like_params(updates, combine(shares, clients.updates)), state
 
     return Aggregator(init, update)
 
@@ -78,7 +78,7 @@ def _squared_distances(clients: Cohort) -> Array:
     """
     by_norm = jnp.argsort(jnp.where(clients.usable, clients.norms, jnp.inf))
     middle = by_norm[jnp.maximum(clients.number - 1, 0) // 2]
-    products = gram([x - x[middle][None] for x in clients.rows])
+    products = gram([x - x[middle][None] for x in clients.updates], clients.usable)
     squares = jnp.diagonal(products)
     distances = jnp.maximum(squares[:, None] + squares[None, :] - products - products.T, 0)
     pairs = clients.usable[:, None] & clients.usable[None, :] & ~jnp.eye(squares.shape[0], dtype=bool)

@@ -4,7 +4,6 @@ Sun, Kairouz, Suresh, McMahan, 2019, "Can You Really Backdoor Federated Learning
 ``g_i / max(1, ||g_i|| / M)``.
 """
 
-import functools
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import float_leaves
 from fedjax_geo.types import Array, PyTree
 
 
@@ -43,25 +41,11 @@ def norm_bound(max_norm: float) -> optax.GradientTransformationExtraArgs:
         updates: PyTree, state: optax.EmptyState, params: PyTree = None, **info: Any
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, info
-        m = tree.num_clients(updates)
-        leaves = float_leaves(updates)
-        tops = [jnp.max(jnp.abs(leaf.reshape(m, -1)), axis=1, initial=0) for leaf in leaves]
-        top = functools.reduce(jnp.maximum, tops)
-        finite = jnp.isfinite(top)
-        top = jnp.where(finite & (top > 0), top, 1)
-        squares = [tree.squared_norm_rows(leaf / tree.column(top, leaf)) for leaf in leaves]
-        relative = jnp.sqrt(tree.total(squares))  # norm over the largest entry, which cannot overflow
-        long = finite & (relative > max_norm / top)
-        factor = jnp.where(long, max_norm / jnp.where(long, relative, 1), 1)
+        finite = tree.finite_clients(updates)
 
         def bound(leaf: Array) -> Array:
-            if not tree.is_float(leaf):
-                return leaf
-            wide = leaf.astype(top.dtype)
-            shortened = wide / tree.column(top, leaf) * tree.column(factor, leaf)
-            kept = jnp.where(tree.column(long, leaf), shortened, wide)
-            return jnp.where(tree.column(finite, leaf), kept, 0).astype(leaf.dtype)
+            return jnp.where(tree.column(finite, leaf), leaf, 0) if tree.is_float(leaf) else leaf
 
-        return jax.tree.map(bound, updates), state
+        return jax.tree.map(bound, tree.clip_rows(updates, max_norm)), state
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -63,7 +63,7 @@ def qfedavg(q: float = 0.1, *, lr: float | Callable[[Array], Any]) -> Aggregator
         pull = jnp.where(clients.usable, inverse_lr * loss**q, 0)  # Delta_k = pull_k g_k
         curvature = q * loss ** (q - 1) * jnp.square(inverse_lr * clients.norms)
         whole = jnp.sum(curvature + pull)  # sum h_k
-        direction = combine(pull / jnp.where(whole > 0, whole, 1), clients.rows)
+        direction = combine(pull / jnp.where(whole > 0, whole, 1), clients.updates)
         return like_params(updates, direction), state
 
     return Aggregator(init, update)

@@ -1,14 +1,15 @@
 """Solving the symmetric, possibly singular systems that the constraints of CRAFT lead to.
 
-A solver maps ``(matrix [Q, m, m], right side [Q, m], cutoff [Q])`` to ``y [Q, m]``, close to
-``pinv(matrix) @ right side``. ``cutoff`` is the relative size below which the authors' code takes a singular
-value of U for zero; the matrix is ``U U^T``, so its eigenvalues are the squares.
+A solver maps ``(matrix [m, m], right side [m], cutoff [])`` to ``y [m]``, close to ``pinv(matrix) @ right side``.
+``cutoff`` is the relative size below which the authors' code takes a singular value of U for zero; the matrix is
+``U U^T``, so its eigenvalues are the squares.
 """
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import lu_factor, lu_solve
 
 from fedjax_geo import _validate
 from fedjax_geo.types import Array
@@ -18,7 +19,7 @@ _HIGHEST = jax.lax.Precision.HIGHEST
 
 
 def _times(matrix: Array, vector: Array) -> Array:
-    return jnp.matmul(matrix, vector[..., None], precision=_HIGHEST)[..., 0]
+    return jnp.matmul(matrix, vector, precision=_HIGHEST)
 
 
 def ridge(delta: float | None = None, steps: int = 3) -> Solver:
@@ -45,17 +46,17 @@ def ridge(delta: float | None = None, steps: int = 3) -> Solver:
     def solve(matrix: Array, right: Array, cutoff: Array) -> Array:
         del cutoff
         relative = 0.3 * float(jnp.finfo(matrix.dtype).eps) ** 0.5 if delta is None else delta
-        diagonal = jnp.max(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
-        ridge = relative * jnp.where(diagonal > 0, diagonal, 1)
-        shifted = matrix + ridge[:, None, None] * jnp.eye(matrix.shape[-1], dtype=matrix.dtype)[None]
+        largest = jnp.max(jnp.diagonal(matrix))
+        ridge = relative * jnp.where(largest > 0, largest, 1)
+        factor = lu_factor(matrix + ridge * jnp.eye(len(matrix), dtype=matrix.dtype))
 
         def inverse(b: Array) -> Array:
-            return jnp.linalg.solve(shifted, b[..., None])[..., 0]
+            return lu_solve(factor, b)
 
         def times(count: int, function: Callable[[Array], Array], start: Array) -> Array:
             return jax.lax.fori_loop(0, count, lambda _, value: function(value), start)
 
-        reachable = right - times(steps, lambda b: ridge[:, None] * inverse(b), right)
+        reachable = right - times(steps, lambda b: ridge * inverse(b), right)
         return times(steps, lambda y: y + inverse(reachable - _times(matrix, y)), jnp.zeros_like(right))
 
     return solve
@@ -79,10 +80,9 @@ def spectral(rtol: float | None = None) -> Solver:
 
     def solve(matrix: Array, right: Array, cutoff: Array) -> Array:
         limit = cutoff if rtol is None else jnp.full_like(cutoff, rtol)
-        eps = jnp.finfo(matrix.dtype).eps
         values, vectors = jnp.linalg.eigh(matrix)
-        smallest = jnp.maximum(limit**2, matrix.shape[-1] * eps) * jnp.max(jnp.abs(values), axis=-1)
-        keep = values > smallest[:, None]
+        smallest = jnp.maximum(limit**2, len(matrix) * jnp.finfo(matrix.dtype).eps) * jnp.max(jnp.abs(values))
+        keep = values > smallest
         inverses = jnp.where(keep, 1 / jnp.where(keep, values, 1), 0)
         return _times(vectors, inverses * _times(vectors.mT, right))
 

@@ -9,7 +9,7 @@ from fedjax_geo.clients._feddyn import feddyn
 from fedjax_geo.clients._fedlc import class_counts, fedlc
 from fedjax_geo.clients._fedprox import fedprox
 from fedjax_geo.clients._fedrep import fedrep
-from fedjax_geo.clients._fine_tune import FineTuneState, fine_tune
+from fedjax_geo.clients._fine_tune import fine_tune
 from fedjax_geo.clients._full_batch_gradient import full_batch_gradient
 from fedjax_geo.clients._keep_local import (
     KeptState,
@@ -54,7 +54,6 @@ CLIENTS: dict[str, Callable[..., ClientAlgorithm]] = {
 __all__ = [
     "CLIENTS",
     "DittoState",
-    "FineTuneState",
     "FirstModel",
     "KeptState",
     "LocalResult",

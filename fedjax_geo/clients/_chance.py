@@ -8,7 +8,7 @@ import jax
 
 from fedjax_geo.types import Array, Key
 
-STRAGGLES, HOW_MUCH, DROPS_OUT, TUNES = 2**32 - 1, 2**32 - 2, 2**32 - 3, 2**32 - 4
+STRAGGLES, HOW_MUCH, DROPS_OUT = 2**32 - 1, 2**32 - 2, 2**32 - 3
 
 
 def valid_probability(name: str, value: float) -> float:

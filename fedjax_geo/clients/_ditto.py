@@ -94,4 +94,6 @@ def ditto(
         init=lambda variables: DittoState(untrained(variables), inner.init(variables)),
         share=lambda shared, before, after, n: inner.share(shared, before.inner, after.inner, n),
         personalize=lambda variables, state: personal_model(variables, state.personal),
+        complete=lambda variables, state: inner.complete(variables, state.inner),
+        adapt=None,  # what is served is the personal model, whatever the inner algorithm would do
     )

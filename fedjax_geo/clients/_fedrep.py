@@ -6,11 +6,10 @@ Learning", arXiv 2102.07078.
 
 import jax
 import jax.numpy as jnp
-import optax
 
 from fedjax_geo import _validate, tree
 from fedjax_geo.clients._keep_local import keep_local, module_named
-from fedjax_geo.clients._local import LocalResult, Optimizer, local_steps
+from fedjax_geo.clients._local import LocalResult, Optimizer, local_steps, moving_only
 from fedjax_geo.objective import training_loss
 from fedjax_geo.types import Array, Batches, ClientAlgorithm, ClientOutput, Key, PyTree, Task, Variables
 
@@ -29,6 +28,7 @@ def fedrep(optimizer: Optimizer, head: str, head_share: float = 0.5) -> ClientAl
     Raises:
         ValueError: if the share is not in [0, 1) or the optimizer's first step is not finite.
 
+    >>> import optax
     >>> client = fedrep(optax.sgd(0.05), head="fc3")
     """
     by_round = _validate.optimizer("optimizer", optimizer)
@@ -52,8 +52,8 @@ def fedrep(optimizer: Optimizer, head: str, head_share: float = 0.5) -> ClientAl
         head_key, body_key = jax.random.split(key)
 
         def part(start: Variables, trains_head: bool, batches: Batches, key: Key) -> LocalResult:
-            labels = jax.tree.map(lambda head: "moves" if head == trains_head else "rests", is_head)
-            only = optax.partition({"moves": by_round(round), "rests": optax.set_to_zero()}, labels)
+            chosen = jax.tree.map(lambda head: head == trains_head, is_head)
+            only = moving_only(by_round(round), chosen)
             return local_steps(training_loss(task), start, batches, only, key=key)
 
         head = part(variables, True, batches._replace(num_steps=for_head), head_key)

@@ -4,36 +4,29 @@ The plainest personalisation, for example in Cheng, Chadha, Duchi, 2021, "Fine-t
 Learning", arXiv 2108.07313.
 """
 
-from typing import NamedTuple
-
 import jax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.clients._chance import TUNES
-from fedjax_geo.clients._local import Optimizer, local_steps
-from fedjax_geo.clients._own import Own, recall, trained, untrained
+from fedjax_geo.clients._keep_local import Selection
+from fedjax_geo.clients._local import Optimizer, local_steps, moving_only
 from fedjax_geo.objective import training_loss
-from fedjax_geo.types import Array, Batches, ClientAlgorithm, ClientOutput, Key, PyTree, Task, Variables
+from fedjax_geo.types import Array, Batches, ClientAlgorithm, Key, PyTree, Task, Variables
 
 
-class FineTuneState(NamedTuple):
-    """The fine-tuned model, and the state of the algorithm inside."""
+def fine_tune(
+    inner: ClientAlgorithm, optimizer: Optimizer, epochs: int = 1, selection: Selection | None = None
+) -> ClientAlgorithm:
+    """Any client algorithm, whose model each client fine-tunes before it is evaluated.
 
-    tuned: Own
-    inner: PyTree
-
-
-def fine_tune(inner: ClientAlgorithm, optimizer: Optimizer, epochs: int = 1) -> ClientAlgorithm:
-    """Any client algorithm, whose model each client also fine-tunes for itself.
-
-    What it serves is fine-tuned from the global model of the last round in which it took part, because that is
-    when it saw its data; a client that has not taken part serves what ``inner`` would. Training is ``inner``, bit
-    for bit.
+    Every client serves the present model, as ``inner`` would serve it, trained further on the client's own
+    training examples, whether it has taken part or not. That happens at evaluation only: training is ``inner``,
+    and no model is kept.
 
     Args:
         inner: how the client trains; fine-tuning starts from the model that it would serve.
         optimizer: of the fine-tuning, as in ``local_sgd``.
-        epochs: passes over the client's examples.
+        epochs: passes over the client's examples, in batches of the round's size.
+        selection: what is tuned, such as ``module_named("fc3")`` for the head; default everything.
 
     Raises:
         ValueError: if epochs is below 1 or the optimizer's first step is not finite.
@@ -45,29 +38,22 @@ def fine_tune(inner: ClientAlgorithm, optimizer: Optimizer, epochs: int = 1) -> 
     by_round = _validate.optimizer("optimizer", optimizer)
     _validate.at_least("epochs", epochs, 1)
 
-    def train(
-        task: Task,
-        variables: Variables,
-        shared: PyTree,
-        state: FineTuneState,
-        batches: Batches,
-        *,
-        round: Array,
-        key: Key,
-    ) -> ClientOutput:
-        out = inner.train(task, variables, shared, state.inner, batches, round=round, key=key)
-        start = inner.personalize(variables, out.state)
+    def adapt(
+        task: Task, variables: Variables, state: PyTree, batches: Batches, *, round: Array, key: Key
+    ) -> Variables:
+        if inner.adapt is None:
+            start = inner.personalize(variables, state)
+        else:
+            inner_key, key = jax.random.split(key)
+            start = inner.adapt(task, variables, state, batches, round=round, key=inner_key)
         passes = batches._replace(num_steps=epochs * batches.num_ordered)
-        own_key = jax.random.fold_in(key, TUNES)
-        result = local_steps(training_loss(task), start, passes, by_round(round), key=own_key)
-        tuned = trained(Variables(tree.subtract(start.params, result.update), result.stats))
-        return out._replace(
-            state=FineTuneState(tuned, out.state), metrics=out.metrics | {"tuned_loss": result.loss}
-        )
+        tuner = by_round(round)
+        if selection is not None:
+            tuner = moving_only(tuner, selection(start).params)
+        result = local_steps(training_loss(task), start, passes, tuner, key=key)
+        end = Variables(tree.subtract(start.params, result.update), result.stats)
+        if selection is None:
+            return end
+        return jax.tree.map(lambda tuned, new, old: new if tuned else old, selection(start), end, start)
 
-    return inner._replace(
-        train=train,
-        init=lambda variables: FineTuneState(untrained(variables), inner.init(variables)),
-        share=lambda shared, before, after, n: inner.share(shared, before.inner, after.inner, n),
-        personalize=lambda variables, state: recall(state.tuned, inner.personalize(variables, state.inner)),
-    )
+    return inner._replace(adapt=adapt)

@@ -6,7 +6,7 @@ Local Batch Normalization", arXiv 2102.07623.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,9 +85,12 @@ def keep_local(inner: ClientAlgorithm, selection: Selection) -> ClientAlgorithm:
             )
         return KeptState(_pick(chosen, variables), inner.init(variables))
 
-    def personalize(variables: Variables, state: KeptState) -> Variables:
-        whole = _put(selection(variables), variables, state.own)
-        return inner.personalize(whole, state.inner)
+    def whole(variables: Variables, state: KeptState) -> Variables:
+        return _put(selection(variables), variables, state.own)
+
+    def adapt(task: Task, variables: Variables, state: KeptState, batches: Batches, **rest: Any) -> Variables:
+        assert inner.adapt is not None
+        return inner.adapt(task, whole(variables, state), state.inner, batches, **rest)
 
     def train(
         task: Task,
@@ -99,8 +102,7 @@ def keep_local(inner: ClientAlgorithm, selection: Selection) -> ClientAlgorithm:
         round: Array,
         key: Key,
     ) -> ClientOutput:
-        chosen = selection(variables)
-        start = _put(chosen, variables, state.own)
+        chosen, start = selection(variables), whole(variables, state)
         out = inner.train(task, start, shared, state.inner, batches, round=round, key=key)
         end = Variables(tree.subtract(start.params, out.update), out.stats)
         sent = Variables(
@@ -114,7 +116,9 @@ def keep_local(inner: ClientAlgorithm, selection: Selection) -> ClientAlgorithm:
         train=train,
         init=init,
         share=lambda shared, before, after, n: inner.share(shared, before.inner, after.inner, n),
-        personalize=personalize,
+        personalize=lambda variables, state: inner.personalize(whole(variables, state), state.inner),
+        complete=lambda variables, state: inner.complete(whole(variables, state), state.inner),
+        adapt=None if inner.adapt is None else adapt,
     )
 
 

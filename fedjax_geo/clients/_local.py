@@ -23,6 +23,12 @@ class LocalResult(NamedTuple):
     loss: Array  # mean over the local steps of the batch loss before each step
 
 
+def moving_only(optimizer: optax.GradientTransformation, chosen: PyTree) -> optax.GradientTransformation:
+    """The optimizer on the chosen leaves, a tree of bools like params; the others rest."""
+    labels = jax.tree.map(lambda moves: "moves" if moves else "rests", chosen)
+    return optax.partition({"moves": optimizer, "rests": optax.set_to_zero()}, labels)
+
+
 def local_steps(
     loss: Loss,
     start: Variables,
@@ -34,8 +40,9 @@ def local_steps(
 ) -> LocalResult:
     """Train one client: ``batches.num_steps`` optimizer steps from ``start``.
 
-    The loop carries the sum of the client's own steps, not the moving parameters: subtracting two nearly
-    equal models at the end would lose the update's relative precision, which CRAFT amplifies.
+    The loop carries the sum of the client's own steps beside the moving parameters: subtracting two nearly
+    equal models at the end would lose the update's relative precision, which CRAFT amplifies, and forming
+    ``start - update`` in every step would cost one more pass over memory than carrying both.
 
     Args:
         loss: mean loss of a batch, with the statistics after it.
@@ -47,8 +54,7 @@ def local_steps(
     """
 
     def step(k: Array, carry: tuple) -> tuple:
-        update, stats, optimizer_state, loss_sum = carry
-        params = tree.subtract(start.params, update)
+        update, params, stats, optimizer_state, loss_sum = carry
 
         def batch_loss(params: PyTree) -> tuple[Array, PyTree]:
             return loss(Variables(params, stats), batches.get(k), jax.random.fold_in(key, k))
@@ -57,14 +63,16 @@ def local_steps(
         gradient = adjust(gradient, update)
         change, optimizer_state = optimizer.update(gradient, optimizer_state, params)
         update = jax.tree.map(lambda u, c: (u - c).astype(u.dtype), update, change)
-        return update, stats, optimizer_state, loss_sum + value.astype(loss_sum.dtype)
+        params = optax.apply_updates(params, change)
+        return update, params, stats, optimizer_state, loss_sum + value.astype(loss_sum.dtype)
 
     dtype = jnp.result_type(*jax.tree.leaves(start.params))
     carry = (
         tree.zeros_like(start.params),
+        start.params,
         start.stats,
         optimizer.init(start.params),
         jnp.zeros((), dtype),
     )
-    update, stats, _, loss_sum = jax.lax.fori_loop(0, batches.num_steps, step, carry)
+    update, _, stats, _, loss_sum = jax.lax.fori_loop(0, batches.num_steps, step, carry)
     return LocalResult(update, stats, loss_sum / jnp.maximum(batches.num_steps, 1))

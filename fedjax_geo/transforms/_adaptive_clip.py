@@ -67,12 +67,11 @@ def adaptive_clip(
         updates: PyTree, state: ClipState, params: PyTree = None, *, weights: Any, **info: Any
     ) -> tuple[PyTree, ClipState]:
         del params, info
-        norms = _rows.lengths(updates)
+        norms = tree.long_norms(updates)
         counted = (tree.overall(weights) > 0) & jnp.isfinite(norms)
         number = jnp.sum(counted)
         within = jnp.sum(counted & (norms <= state.norm)) / jnp.maximum(number, 1)
         moved = toward_quantile(state.norm, within, quantile, rate)
-        finite = jnp.where(jnp.isfinite(norms), norms, 0)  # the others are not long, and so not touched
-        return _rows.clip(updates, finite, state.norm), ClipState(jnp.where(number > 0, moved, state.norm))
+        return tree.clip_rows(updates, state.norm), ClipState(jnp.where(number > 0, moved, state.norm))
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import tree
-from fedjax_geo.transforms._rows import column
 from fedjax_geo.types import Array, PyTree
 
 
@@ -50,7 +49,7 @@ def drop_nonfinite(inner: optax.GradientTransformation) -> optax.GradientTransfo
         updates: PyTree, state: DropState, params: PyTree = None, *, weights: Any, **info: Any
     ) -> tuple[PyTree, DropState]:
         finite = tree.finite_clients(updates)
-        kept = jax.tree.map(lambda leaf: jnp.where(column(finite, leaf), leaf, jnp.zeros_like(leaf)), updates)
+        kept = jax.tree.map(lambda leaf: jnp.where(tree.column(finite, leaf), leaf, jnp.zeros_like(leaf)), updates)
         weights = tree.normalize(weights, finite)
         info |= {
             name: jnp.where(finite, info[name], 0)

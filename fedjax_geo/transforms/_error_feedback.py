@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.transforms._rows import column
 from fedjax_geo.types import Array, PyTree
 
 
@@ -65,7 +64,7 @@ def error_feedback(
         answered, finite = num_examples > 0, tree.finite_clients(updates)
 
         def rows(condition: Array, yes: PyTree, no: PyTree) -> PyTree:
-            return jax.tree.map(lambda a, b: jnp.where(column(condition, a), a, b), yes, no)
+            return jax.tree.map(lambda a, b: jnp.where(tree.column(condition, a), a, b), yes, no)
 
         sent = rows(answered, rows(finite, sent, updates), tree.zeros_like(sent))
         left = rows(answered & finite, tree.subtract(whole, sent), before)

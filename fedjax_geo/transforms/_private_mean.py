@@ -24,13 +24,13 @@ from fedjax_geo.types import Aggregator, Array, Key, PyTree
 def _noisy_mean(updates: PyTree, norms: Array, bound: Array, noise_multiplier: float, key: Key) -> PyTree:
     m = tree.num_clients(updates)
     finite = jnp.isfinite(norms)
-    clipped = _rows.clip(updates, norms, bound)
+    clipped = tree.clip_rows(updates, bound)
 
     def mean(leaf: Array, key: Key) -> Array:
         if not tree.is_float(leaf):
             return jnp.zeros_like(leaf[0])
         wide = tree.wide(leaf)
-        total = jnp.sum(jnp.where(_rows.column(finite, wide), wide, 0), axis=0)
+        total = jnp.sum(jnp.where(tree.column(finite, wide), wide, 0), axis=0)
         if noise_multiplier:
             deviation = (noise_multiplier * bound).astype(wide.dtype)
             total += deviation * jax.random.normal(key, total.shape, wide.dtype)
@@ -73,7 +73,7 @@ def private_mean(clip_norm: float, noise_multiplier: float) -> Aggregator:
         updates: PyTree, state: optax.EmptyState, params: PyTree = None, *, key: Key, **info: Any
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, info
-        norms = _rows.lengths(updates)
+        norms = tree.long_norms(updates)
         return _noisy_mean(updates, norms, jnp.asarray(clip_norm, norms.dtype), noise_multiplier, key), state
 
     return Aggregator(init, update)
@@ -129,7 +129,7 @@ def private_adaptive_mean(
         del params, info
         m = tree.num_clients(updates)
         of_updates, of_count = split_noise(m)
-        norms = _rows.lengths(updates)
+        norms = tree.long_norms(updates)
         mean = _noisy_mean(updates, norms, state.norm, of_updates, key)
         vote = jnp.where(norms <= state.norm, 0.5, -0.5)  # a length that is not finite is not within
         votes = jnp.sum(jnp.where(num_examples > 0, vote, 0))

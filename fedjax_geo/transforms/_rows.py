@@ -1,4 +1,4 @@
-"""What the links on stacked updates share: lengths of rows, and randomness that belongs to one link and leaf."""
+"""What the links on stacked updates share: scalars of their dtype, and randomness of one link and leaf."""
 
 import functools
 import zlib
@@ -11,41 +11,10 @@ from fedjax_geo import tree
 from fedjax_geo.types import Array, Key, PyTree
 
 
-def column(vector: Array, leaf: Array) -> Array:
-    """``[m]`` with as many axes as a leaf ``[m, ...]``, in the leaf's dtype unless it is boolean."""
-    vector = vector if vector.dtype == bool else vector.astype(leaf.dtype)
-    return tree.column(vector, leaf)
-
-
 def scalar_like(value: float, params: PyTree) -> Array:
     """A number in the widest float dtype of the parameters, float32 at least."""
     dtypes = [leaf.dtype for leaf in jax.tree.leaves(params) if tree.is_float(leaf)]
     return jnp.asarray(value, functools.reduce(jnp.promote_types, dtypes, jnp.dtype(jnp.float32)))
-
-
-def lengths(updates: PyTree) -> Array:
-    """Euclidean norm of each client's float leaves -> ``[m]``; not finite where an update is not.
-
-    Squares are taken relative to the largest entry, so that long updates do not overflow.
-    """
-    m = tree.num_clients(updates)
-    rows = [tree.wide(leaf.reshape(m, -1)) for leaf in jax.tree.leaves(updates) if tree.is_float(leaf)]
-    top = functools.reduce(jnp.maximum, [jnp.max(jnp.abs(row), axis=1, initial=0) for row in rows])
-    unit = jnp.where(jnp.isfinite(top) & (top > 0), top, 1)
-    return unit * jnp.sqrt(tree.total([jnp.sum(jnp.square(row / unit[:, None]), axis=1) for row in rows]))
-
-
-def clip(updates: PyTree, norms: Array, bound: Array) -> PyTree:
-    """Float leaves of rows longer than the bound, scaled down to it; the others stay as they are."""
-    long = norms > bound
-    factor = jnp.where(long, bound / jnp.where(long, norms, 1), 1)
-
-    def shorten(leaf: Array) -> Array:
-        if not tree.is_float(leaf):
-            return leaf
-        return jnp.where(column(long, leaf), leaf * column(factor, leaf), leaf)
-
-    return jax.tree.map(shorten, updates)
 
 
 def leaf_keys(key: Key, link: str, like: PyTree) -> PyTree:

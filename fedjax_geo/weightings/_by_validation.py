@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_geo import _validate
+from fedjax_geo.batches import cut
 from fedjax_geo.objective import apply_model
-from fedjax_geo.types import Array, Batch, Examples, Key, PyTree, RoundInfo, Task, Variables, Weighting
+from fedjax_geo.types import Array, Examples, Key, PyTree, RoundInfo, Task, Variables, Weighting
 
 Measure = Callable[[Task, Array, Array], Array]  # (task, logits [b, c], labels [b]) -> [b]
 
@@ -27,9 +28,7 @@ def _mean_over(per_example: Measure, batch_size: int) -> Callable[..., Array]:
         width = min(batch_size, size)
 
         def add_batch(sum_so_far: Array, index: Array) -> tuple[Array, None]:
-            slots = index * width + jnp.arange(width, dtype=jnp.int32)
-            rows = jnp.minimum(slots, size - 1)
-            batch = Batch(examples.x[rows], examples.y[rows], slots < size)
+            batch = cut(examples, None, size, index, width)
             logits, _ = apply_model(task, variables, batch, train=False, key=jax.random.fold_in(key, index))
             values = jnp.where(batch.mask, per_example(task, logits, batch.y), 0)
             return sum_so_far + jnp.sum(values).astype(sum_so_far.dtype), None

@@ -44,14 +44,16 @@ def spectral_norm(leaf: Array) -> Array:
     return jnp.linalg.norm(leaf.reshape(-1, leaf.shape[-1]), ord=2)
 
 
-def validation_gradient(batch_size: int = 100, *, train: bool = False) -> Measure:
+def validation_gradient(batch_size: int = 100, *, train: bool | None = None) -> Measure:
     """The exact gradient of the mean loss over the server's validation set at the client's trained model.
 
     Args:
         batch_size: validation examples per pass of one client; changes memory (times the clients side by side)
-            and speed, not the result.
-        train: whether dropout and batch statistics are on, as in the authors' code; the result then depends
-            on the batches.
+            and speed, not the result, unless ``train``.
+        train: whether the model is in training mode, as in the authors' code: dropout on, and a batch norm by the
+            statistics of each batch, so that the result depends on the batches (theirs have 32 examples). By
+            default models with statistics are, and others are not. The client's running statistics are not
+            read in this mode, and never changed.
     """
     _validate.at_least("batch_size", batch_size, 1)
 
@@ -61,7 +63,8 @@ def validation_gradient(batch_size: int = 100, *, train: bool = False) -> Measur
         del update
         if server_data is None or not server_data.y.shape[0]:
             raise ValueError("validation_gradient needs server data: give the federation a validation set")
-        return mean_gradient(task, variables, server_data, batch_size=batch_size, train=train, key=key)
+        mode = bool(jax.tree.leaves(variables.stats)) if train is None else train
+        return mean_gradient(task, variables, server_data, batch_size=batch_size, train=mode, key=key)
 
     return Measure(measure, needs_server_data=True)
 

@@ -83,7 +83,7 @@ def test_one_number_and_many_clients_in_float32(solver):
 def test_clients_that_agree_exactly_in_float32(width, solver):
     updates, weights, previous = oracle.cohort(3, 30, width, 0.5)
     updates[15:] = 4 * updates[:15]
-    assert errors(updates, weights, previous, solver)[1] <= 2e-5
+    assert errors(updates, weights, previous, solver)[1] <= 1e-4
 
 
 @solvers
@@ -93,7 +93,7 @@ def test_opposed_clients_in_float32(solver):
     updates[4:] = -8 * updates[:4]
     step = oracle.direction(updates, np.full(8, 1 / 8), solver=solver, dtype="float32")
     np.testing.assert_array_equal(step, np.zeros(40))
-    assert errors(updates, weights, previous, solver)[1] <= 2e-5
+    assert errors(updates, weights, previous, solver)[1] <= 1e-4
 
 
 def almost_parallel(angles, solver):
@@ -126,7 +126,7 @@ def test_ridge_filters_eigenvalues_as_it_says(delta, steps):
     values = np.array([1.0, 0.5, 1e-2, 1e-4, 0.0])
     with jax.enable_x64(True):
         solve = ridge(delta, steps)
-        found = solve(jnp.diag(jnp.array(values))[None], jnp.ones((1, 5)), jnp.zeros(1))[0]
+        found = solve(jnp.diag(jnp.array(values)), jnp.ones(5), jnp.zeros(()))
     kept = 1 - (delta / (values + delta)) ** steps
     wanted = np.divide(kept**2, values, out=np.zeros(5), where=values > 0)
     np.testing.assert_allclose(found, wanted, atol=1e-12)
@@ -140,7 +140,7 @@ def test_spectral_keeps_singular_values_above_the_cutoff(rtol, cutoff, kept):
     """Singular values 1, .4, .1, .01 and 1e-9; the last is below what a Gram matrix can tell from rounding."""
     values = np.array([1.0, 0.4, 0.1, 0.01, 1e-9]) ** 2
     with jax.enable_x64(True):
-        found = spectral(rtol)(jnp.diag(jnp.array(values))[None], jnp.ones((1, 5)), jnp.full(1, cutoff))[0]
+        found = spectral(rtol)(jnp.diag(jnp.array(values)), jnp.ones(5), jnp.asarray(cutoff))
     wanted = np.where(np.arange(5) < kept, 1 / values, 0)
     np.testing.assert_allclose(found, wanted, rtol=1e-9)
 

@@ -25,7 +25,7 @@ from fedjax_geo.clients import (
 )
 from fedjax_geo.models import from_nnx
 from fedjax_geo.objective import cross_entropy
-from fedjax_geo.types import Method, Model, Task, Variables
+from fedjax_geo.types import Method, Model, Task, Variables, Weighting
 from fedjax_geo.weightings import by_examples
 
 SGD = optax.sgd(0.1)
@@ -108,6 +108,28 @@ def test_a_head_is_where_it_was_left():
     assert out.update == {"a": pytest.approx(0.3), "b": 0.0}
     assert float(out.state.own[0]) == pytest.approx(5 - 0.6)
     assert float(out.state.inner["a"]) == pytest.approx(1.0)
+
+
+def test_losses_and_scores_of_a_round_are_those_of_the_model_that_the_client_has():
+    """Loss ``x a + z b`` with b kept, rate 0.1: client i goes to b_i = -0.1 z_i, and the server's b stays at 1."""
+    model = Model(
+        lambda key, x: Variables({"a": jnp.zeros(()), "b": jnp.ones(())}),
+        lambda v, x, **_: ((x[:, 0] * v.params["a"] + x[:, 1] * v.params["b"])[:, None], v.stats),
+    )
+    weighting = Weighting(
+        lambda info, state: (jnp.ones(2), (info.losses, info.reports.score)),
+        score=lambda task, variables, *_: variables.params,
+        init=lambda n: (jnp.zeros(n), {"a": jnp.zeros(n), "b": jnp.zeros(n)}),
+    )
+    client = keep_local(local_sgd(SGD), params_where(lambda path: path == ("b",)))
+    method = Method(client, weighting, optax.chain(weighted_mean(), optax.sgd(1.0)))
+    x, z = np.array([1.0, 3.0]), np.array([-2.0, 5.0])
+    state, _ = rounds(2, method, model, toys.federation([[row] for row in np.stack([x, z], 1)]))
+    a, b = -0.1 * x.mean(), 1 - 0.1 * z  # after the first round
+    losses, trained = state.weighting
+    np.testing.assert_allclose(losses, x * a + z * b, rtol=1e-5)
+    np.testing.assert_allclose(trained["a"], a - 0.1 * x, rtol=1e-5)
+    np.testing.assert_allclose(trained["b"], b - 0.1 * z, rtol=1e-5)
 
 
 def test_head_first_then_body():

@@ -60,5 +60,5 @@ def test_the_layout_does_not_matter(name):
         rounds(2, method, SMALL, ragged(), cohort=6, strategy=Strategy(chunk=chunk), **CLASSIFY)[0]
         for chunk in (None, 1)
     )
-    close(together, one_by_one, rtol=1e-4, atol=2e-5)
+    close(together, one_by_one, rtol=1e-4, atol=5e-5)
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves((together.variables, together.clients)))

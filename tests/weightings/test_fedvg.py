@@ -5,9 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import toys
+from flax import nnx
 
 from fedjax_geo import layers
-from fedjax_geo.types import Examples, Variables
+from fedjax_geo.models import batch_norm, from_nnx
+from fedjax_geo.objective import cross_entropy
+from fedjax_geo.types import Examples, Model, Task, Variables
 from fedjax_geo.weightings import client_update, fedvg, l1, l2, spectral_norm, validation_gradient
 
 CLIENTS = {  # two clients, one tensor in a block and one in the classifier
@@ -247,6 +251,76 @@ def test_training_mode_is_the_callers_choice():
     scores = [linear_score(weighting, kernel, examples, task, jax.random.key(seed), stats) for seed in (0, 0, 1)]
     assert scores[0] == scores[1]
     assert abs(scores[0] - scores[2]) > 1e-3
+
+
+class Normed(nnx.Module):
+    def __init__(self, width, rngs):
+        self.fc1 = nnx.Linear(width, 3, rngs=rngs)
+        self.norm1 = batch_norm()(3, rngs)
+        self.fc2 = nnx.Linear(3, 3, rngs=rngs)
+
+    def __call__(self, x, mask):
+        return self.fc2(self.norm1(self.fc1(x), mask=mask))
+
+
+NORMED = from_nnx(lambda shape, rngs: Normed(shape[0], rngs))
+
+
+def normed_loss(flat, unravel, stats, x, y, batch_size):
+    """Mean loss in NumPy, float64; by the statistics of each batch where none are given."""
+    p, total = unravel(flat), 0.0
+    for start in range(0, len(y), batch_size):
+        z = x[start : start + batch_size] @ p["fc1"]["kernel"] + p["fc1"]["bias"]
+        mean, var = (z.mean(0), z.var(0)) if stats is None else (stats["mean"], stats["var"])
+        z = (z - mean) / np.sqrt(var + 1e-5) * p["norm1"]["scale"] + p["norm1"]["bias"]
+        logits = z @ p["fc2"]["kernel"] + p["fc2"]["bias"]
+        labels = y[start : start + batch_size]
+        total += (np.log(np.exp(logits).sum(1)) - logits[np.arange(len(labels)), labels]).sum()
+    return total / len(y)
+
+
+@pytest.mark.parametrize("train", [None, False])
+def test_a_batch_norm_takes_the_statistics_of_each_validation_batch_unless_told_otherwise(train):
+    """Ten examples in batches of four; gradients by central differences."""
+    examples = setup.random_examples(10)
+    variables = NORMED.init(setup.KEY, examples.x)
+    variables = variables._replace(stats={"norm1": {"mean": jnp.full(3, 0.5), "var": jnp.full(3, 2.0)}})
+    task = Task(NORMED, toys.as_stored, cross_entropy)
+    found = validation_gradient(4, train=train).measure(task, variables, None, examples, setup.KEY)
+
+    params = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), variables.params)
+    leaves, structure = jax.tree.flatten(params)
+    cuts = np.cumsum([leaf.size for leaf in leaves])[:-1]
+
+    def unravel(flat):
+        parts = [part.reshape(leaf.shape) for part, leaf in zip(np.split(flat, cuts), leaves, strict=True)]
+        return jax.tree.unflatten(structure, parts)
+
+    stats = None if train is None else {"mean": 0.5, "var": 2.0}
+    given = (unravel, stats, np.asarray(examples.x, np.float64), np.asarray(examples.y), 4)
+    flat = np.concatenate([leaf.ravel() for leaf in leaves])
+    steps = 1e-6 * np.eye(len(flat))
+    wanted = [(normed_loss(flat + s, *given) - normed_loss(flat - s, *given)) / 2e-6 for s in steps]
+    found = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(found)])
+    close(found, wanted, 2e-6)
+
+
+def test_statistics_of_layerwise_weights_are_averaged_by_the_mean_over_the_tensors():
+    """Loss ``x a + z b``: by norms of updates client k has the weights 1 / |x_k| and 1 / |z_k|, normalised."""
+
+    def apply(variables, x, *, train, key, mask):
+        p = variables.params
+        return (x[:, 0] * p["a"] + x[:, 1] * p["b"])[:, None], {"var": x[0, 2]} if train else variables.stats
+
+    zero = jnp.zeros(())
+    model = Model(lambda key, x: Variables({"a": zero, "b": zero}, {"var": zero}), apply)
+    data = toys.federation([[[1.0, 4.0, 10.0]], [[3.0, 1.0, 20.0]]])
+    method = toys.averaging(weighting=fedvg(measure=client_update(), layers=layers.leaf))
+    state, _ = toys.run(method, model, data)
+    weights = np.array([[3 / 4, 1 / 4], [1 / 5, 4 / 5]])  # of a, of b
+    assert float(state.variables.stats["var"]) == pytest.approx(weights.mean(0) @ [10, 20], rel=1e-5)
+    assert float(state.variables.params["a"]) == pytest.approx(-0.1 * weights[0] @ [1, 3], rel=1e-5)
+    assert float(state.variables.params["b"]) == pytest.approx(-0.1 * weights[1] @ [4, 1], rel=1e-5)
 
 
 @pytest.mark.parametrize("examples", [None, Examples(jnp.zeros((0, 2)), jnp.zeros(0, jnp.int32))])
