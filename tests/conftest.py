@@ -7,4 +7,5 @@ jax.config.update("jax_num_cpu_devices", 4)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_disable_most_optimizations", True)  # most of the tests' time is compilation
 
-collect_ignore_glob = ["conftest.py", "*/conftest.py"]  # doctests would import all files of this name as one module
+# Doctests would import all files of this name as one module.
+collect_ignore_glob = ["conftest.py", "*/conftest.py"]

@@ -34,7 +34,9 @@ def craft_direction(updates, weights, previous=None):
         return updates[usable][0]
     reference = np.zeros(updates.shape[1]) if previous is None else np.asarray(previous, float)
     reference = reference / (np.linalg.norm(reference) or 1)
-    return reference + np.linalg.pinv(rows, rcond=1e-11) @ (targets(weights, usable) - rows @ reference)
+    basis, triangle = np.linalg.qr(rows.T)  # rows = triangle^T basis^T: a small matrix to invert
+    residual = targets(weights, usable) - rows @ reference
+    return reference + basis @ (np.linalg.pinv(triangle.T, rcond=1e-11) @ residual)
 
 
 def cohort(seed, m, width, cosine=0.3):

@@ -9,10 +9,12 @@ from client_runs import CLASSIFY, SMALL, averaged, by_size, close, plain, ragged
 from fedjax_geo.clients import (
     ditto,
     dropout,
+    elastic,
     feddyn,
     fedlc,
     fedper,
     fedprox,
+    fedrep,
     fine_tune,
     local_sgd,
     moon,
@@ -43,12 +45,16 @@ def test_limits_are_fedavg_bit_for_bit(name):
 CLIENTS = {
     "everything": straggler(dropout(ditto(scaffold(0.1), SGD), 0.2), 0.5),
     "nested": fine_tune(fedper(feddyn(SGD), "fc2"), SGD),
+    "fedrep": fedrep(SGD, "fc2"),
+    "elastic": elastic(SGD),
+    "moon": moon(SGD, mu=0.5),  # more would amplify the rounding of one layout against another
+    "fedlc": fedlc(SGD),
 }
 
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_the_layout_does_not_matter(name):
-    """Side by side or one after the other, with two rounds of one trace; single algorithms: ``test_conformance``."""
+    """Side by side or one after the other, with two rounds of one trace and finite results."""
     method = averaged(CLIENTS[name])
     together, one_by_one = (
         rounds(2, method, SMALL, ragged(), cohort=6, strategy=Strategy(chunk=chunk), **CLASSIFY)[0]
