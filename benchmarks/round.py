@@ -12,7 +12,6 @@ which are written for a CPU, are left out. Keep the machine quiet.
 import dataclasses
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 import tyro
 
 from benchmarks.workload import WORKLOADS
+from experiments.settings import cores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Config:
     workloads: tuple[str, ...] = tuple(WORKLOADS)
     rivals: bool = True
     repeats: int = 7
-    devices: int = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    devices: int = cores()
     out: Path | None = None
     row: str | None = None
 

@@ -150,6 +150,18 @@ def read_scores(round: int, scores: dict[str, evaluate.ClientScores]) -> Evaluat
     )
 
 
+def read_metrics(buffers: dict[str, Array], first: int, count: int) -> list[dict[str, float]]:
+    """The first ``count`` entries of a block's metrics, on the host, one dictionary a round from ``first``."""
+    return [
+        {"round": first + i, **{name: float(values[i]) for name, values in buffers.items()}} for i in range(count)
+    ]
+
+
+def first_broken(metrics: list[dict[str, float]]) -> int | None:
+    """The first round in which no client that answered had a finite update."""
+    return next((int(m["round"]) for m in metrics if m["skipped"] and m["nonfinite_clients"]), None)
+
+
 def make_evaluation(
     task: Task,
     method: Method,
@@ -290,12 +302,8 @@ def simulate(
             buffers = jax.device_get(buffers)
         seconds = time.perf_counter() - begin
         spent += seconds
-        metrics = [
-            {"round": done + i + 1, **{name: float(values[i]) for name, values in buffers.items()}}
-            for i in range(count)
-        ]
-        broken = (int(m["round"]) for m in metrics if m["skipped"] and m["nonfinite_clients"])
-        result.diverged_at = next(broken, None)
+        metrics = read_metrics(buffers, done + 1, count)
+        result.diverged_at = first_broken(metrics)
         done += count
         result.round_seconds = spent / (done - first)
         tell(metrics, seconds)

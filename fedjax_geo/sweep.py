@@ -13,7 +13,15 @@ from fedjax_geo import _validate, evaluate, layers, parallel
 from fedjax_geo.batches import Work, check_work
 from fedjax_geo.objective import cross_entropy
 from fedjax_geo.round import check_round, make_round
-from fedjax_geo.simulate import Result, make_block, make_scores, read_scores, within_memory
+from fedjax_geo.simulate import (
+    Result,
+    first_broken,
+    make_block,
+    make_scores,
+    read_metrics,
+    read_scores,
+    within_memory,
+)
 from fedjax_geo.types import Array, FederatedData, Method, Model, PyTree, Task
 
 
@@ -117,13 +125,9 @@ def sweep(
         for block, count in enumerate(counts):
             here = jax.tree.map(lambda leaf, block=block: leaf[block], scores)
             result.evaluations.append(read_scores(int(done[block]), here))
-            first = int(done[block]) - count + 1
-            result.metrics += [
-                {"round": first + j, **{name: float(values[block, j]) for name, values in metrics.items()}}
-                for j in range(count)
-            ]
-        broken = (int(m["round"]) for m in result.metrics if m["skipped"] and m["nonfinite_clients"])
-        result.diverged_at = next(broken, None)
+            own = {name: values[block] for name, values in metrics.items()}
+            result.metrics += read_metrics(own, int(done[block]) - count + 1, count)
+        result.diverged_at = first_broken(result.metrics)
         if result.diverged_at is not None:
             text = f"run {i}: no client that answered in round {result.diverged_at} had a finite update"
             warnings.warn(text, stacklevel=2)
