@@ -35,7 +35,7 @@ class Clients:
         torch.manual_seed(0)
         self.model = MODELS[name]()
         if name != "mlp":
-            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self.model = self.model.to(memory_format=torch.channels_last)
         self.start = {k: v.clone() for k, v in self.model.state_dict().items()}
 
     def train(self) -> tuple[list[torch.Tensor], int]:
