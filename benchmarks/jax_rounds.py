@@ -11,7 +11,7 @@ import optax
 from benchmarks.measure import seconds
 from benchmarks.workload import BATCH_SIZE, LEARNING_RATE, Workload, fashion_mnist, one_round
 from fedjax_geo import Strategy, Work, layers, parallel
-from fedjax_geo.aggregators import craft, weighted_mean
+from fedjax_geo.aggregators import averaged, craft, weighted_mean
 from fedjax_geo.batches import cut
 from fedjax_geo.clients import local_sgd
 from fedjax_geo.objective import cross_entropy, training_loss
@@ -20,6 +20,7 @@ from fedjax_geo.types import Examples, Method, PyTree, Task, Variables
 from fedjax_geo.weightings import by_examples, fedvg
 
 AGGREGATORS = {"fedavg": weighted_mean, "craft": craft}
+SERVERS = {"fedavg": averaged, "craft": lambda step: optax.chain(craft(), step)}
 
 
 def use_devices(number: int) -> Strategy:
@@ -34,8 +35,7 @@ def federated(workload: Workload, aggregator: str, strategy: Strategy, repeats: 
     """A whole round: every client trains once, the server steps."""
     data = parallel.replicate(one_round(workload), strategy)
     task = Task(workload.model(data.num_classes), data.prepare, cross_entropy)
-    server = optax.chain(AGGREGATORS[aggregator](), optax.sgd(1.0))
-    method = Method(local_sgd(optax.sgd(LEARNING_RATE)), by_examples(), server)
+    method = Method(local_sgd(optax.sgd(LEARNING_RATE)), by_examples(), SERVERS[aggregator](optax.sgd(1.0)))
     process = make_round(
         method, task, cohort=workload.clients, work=Work(BATCH_SIZE), strategy=strategy, diagnose=None
     )

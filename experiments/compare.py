@@ -2,7 +2,7 @@
 
 Unless said otherwise every method on Fashion-MNIST, 100 clients by Dirichlet(0.1), 10 a round, an MLP; 2 % of
 the examples are the server's validation set, for all methods alike. Client rates are the same for all; server
-rates are the recipes' own, but for CRAFT, whose direction has a length of its own. Nothing is tuned per method.
+rates are the recipes' own. Nothing is tuned per method.
 
     python -m experiments.compare --out docs/comparison.md
     python -m experiments.compare --preset geo/emoji-resnet20 --names fedavg craft --out docs/resnet20.md

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from experiments.settings import Config, choose
+from experiments.settings import Config
 from fedjax_geo import data
+from fedjax_geo._validate import choose
 from fedjax_geo.data import Partition, Prepare, Source, Validation
 from fedjax_geo.types import FederatedData
 

@@ -16,9 +16,9 @@ import tyro
 
 from experiments import tfds_folder
 from experiments.datasets import SOURCES
-from experiments.settings import choose
 from experiments.tfds_folder import Form, Table
 from fedjax_geo import data
+from fedjax_geo._validate import choose
 from fedjax_geo.data import Source
 from fedjax_geo.data._cache import cache_root
 from fedjax_geo.data._prepared import TFDS, read_prepared  # the same table that reads

@@ -8,7 +8,8 @@ from experiments.datasets import load_source
 from experiments.fedvg_presets import fedvg_presets
 from experiments.own_presets import own_presets
 from experiments.preset import Preset
-from experiments.settings import Config, choose
+from experiments.settings import Config
+from fedjax_geo._validate import choose
 from fedjax_geo.data import DatasetCorrupt, DatasetNotFound
 
 PRESETS: dict[str, Preset] = {

@@ -1,19 +1,16 @@
 """The settings of an experiment, and the model and the layout that they ask for."""
 
 import dataclasses
-import difflib
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import jax
 
 from fedjax_geo import Strategy, Work, models, parallel
+from fedjax_geo._validate import choose
 from fedjax_geo.types import Model
-
-Choice = TypeVar("Choice")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,24 +109,6 @@ MODELS: dict[str, Callable[[int], Model]] = {
     "vit_s16": models.vit_s16,
     "vit_b16": models.vit_b16,
 }
-
-
-def choose(what: str, table: Mapping[str, Choice], name: str) -> Choice:
-    """The entry of a table.
-
-    Raises:
-        ValueError: for an unknown name, with the closest known one.
-
-    >>> choose("model", MODELS, "mpl")
-    Traceback (most recent call last):
-        ...
-    ValueError: unknown model 'mpl', did you mean 'mlp'? Known: ...
-    """
-    if name in table:
-        return table[name]
-    close = difflib.get_close_matches(name, table, 1)
-    hint = f", did you mean '{close[0]}'?" if close else "."
-    raise ValueError(f"unknown {what} '{name}'{hint} Known: {', '.join(table)}")
 
 
 def build_model(config: Config, num_classes: int) -> Model:

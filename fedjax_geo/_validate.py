@@ -1,11 +1,15 @@
 """Checks of arguments, with messages that name the argument, the value and what would be right."""
 
+import difflib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
+
+Choice = TypeVar("Choice")
 
 
 def positive(name: str, value: float) -> float:
@@ -50,6 +54,24 @@ def at_least(name: str, value: int, least: int) -> int:
     if isinstance(value, bool) or int(value) != value or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value}")
     return int(value)
+
+
+def choose(what: str, table: Mapping[str, Choice], name: str) -> Choice:
+    """The entry of a table.
+
+    Raises:
+        ValueError: for an unknown name, with the closest known one.
+
+    >>> choose("model", {"mlp": 1, "cnn": 2}, "mpl")
+    Traceback (most recent call last):
+        ...
+    ValueError: unknown model 'mpl', did you mean 'mlp'? Known: mlp, cnn
+    """
+    if name in table:
+        return table[name]
+    close = difflib.get_close_matches(name, table, 1)
+    hint = f", did you mean '{close[0]}'?" if close else "."
+    raise ValueError(f"unknown {what} '{name}'{hint} Known: {', '.join(table)}")
 
 
 def optimizer(

@@ -1,12 +1,13 @@
 """One client's examples, served batch by batch out of the flat copy that all clients share."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fedjax_geo.shuffle import permuted
-from fedjax_geo.types import Array, Batch, Batches, Examples, Key
+from fedjax_geo.types import Array, Batch, Batches, Examples, Key, PyTree
 
 
 class Work(NamedTuple):
@@ -63,7 +64,33 @@ def cut(examples: Examples, indices: Array | None, size: Array | int, index: Arr
     return Batch(examples.x[rows], examples.y[rows], mask)
 
 
-def serve(examples: Examples, indices: Array, size: Array, key: Key, work: Work) -> Batches:
+def fitted(
+    function: Callable[[PyTree, Batch], PyTree], argument: PyTree, batch: Batch, short: tuple[int, ...]
+) -> PyTree:
+    """``function(argument, batch)`` on fewer rows where the true ones fit: the first of ``short`` that holds them.
+
+    Every size is one more compilation of the function. Under ``vmap`` all sizes are computed, so that there it is
+    of no use.
+
+    Args:
+        function: does not depend on rows of the batch that are masked.
+        argument: whatever else it takes.
+        batch: its true rows first.
+        short: sizes below that of the batch, rising; empty: the batch as it is.
+    """
+    if not short:
+        return function(argument, batch)
+
+    def on(rows: int) -> Callable[[PyTree, Batch], PyTree]:
+        return lambda argument, batch: function(argument, jax.tree.map(lambda leaf: leaf[:rows], batch))
+
+    fits = jnp.sum(jnp.sum(batch.mask) > jnp.array(short))
+    return jax.lax.switch(fits, [*map(on, short), function], argument, batch)
+
+
+def serve(
+    examples: Examples, indices: Array, size: Array, key: Key, work: Work, short: tuple[int, ...] = ()
+) -> Batches:
     """The batches of one client's round.
 
     Args:
@@ -72,6 +99,7 @@ def serve(examples: Examples, indices: Array, size: Array, key: Key, work: Work)
         size: the client's number of examples, int32 scalar.
         key: the client's key for this round; epoch e is shuffled by its fold with e.
         work: batch size and amount.
+        short: see ``Batches``.
     """
     per_epoch = -(-size // work.batch_size)
 
@@ -87,4 +115,5 @@ def serve(examples: Examples, indices: Array, size: Array, key: Key, work: Work)
         ordered=lambda index: cut(examples, indices, size, index, work.batch_size),
         num_ordered=per_epoch,
         num_examples=size,
+        short=short,
     )

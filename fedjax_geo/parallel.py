@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
+from fedjax_geo import tree
 from fedjax_geo.types import Array, PyTree
 
 AXIS = "clients"
@@ -19,15 +20,28 @@ class Strategy(NamedTuple):
     Attributes:
         chunk: clients trained side by side by one ``vmap``; chunks follow one another. None: all at once.
         mesh: devices that share the cohort, on one axis called ``clients``; None: the default device.
+        halvings: further batch sizes, each half of the one before, in which a local step on a last batch that is
+            not full may be computed. Each is one more compilation of that step; only with a chunk of 1, since side
+            by side all of them would be computed.
     """
 
     chunk: int | None = None
     mesh: Mesh | None = None
+    halvings: int = 0
 
     @property
     def num_devices(self) -> int:
         """Devices that share the cohort."""
         return 1 if self.mesh is None else self.mesh.size
+
+    def short_batches(self, batch_size: int) -> tuple[int, ...]:
+        """The further batch sizes, rising.
+
+        >>> Strategy(chunk=1, halvings=2).short_batches(20)
+        (5, 10)
+        """
+        halves = {-(-batch_size // 2**k) for k in range(1, self.halvings + 1)}
+        return tuple(sorted(halves - {batch_size}))
 
 
 def default_strategy() -> Strategy:
@@ -57,12 +71,18 @@ def check(strategy: Strategy) -> Strategy:
     """The strategy, checked.
 
     Raises:
-        ValueError: if the chunk is not positive or the mesh has other axes than ``clients``.
+        ValueError: if the chunk is not positive, the mesh has other axes than ``clients``, or there are halvings
+            with clients side by side.
     """
     if strategy.chunk is not None and strategy.chunk < 1:
         raise ValueError(f"strategy.chunk must be at least 1 or None, got {strategy.chunk}")
     if strategy.mesh is not None and strategy.mesh.axis_names != (AXIS,):
         raise ValueError(f"strategy.mesh needs the one axis '{AXIS}', got {strategy.mesh.axis_names}")
+    if strategy.halvings < 0 or (strategy.halvings and strategy.chunk != 1):
+        raise ValueError(
+            "strategy.halvings must be 0, or positive with a chunk of 1, "
+            f"got halvings {strategy.halvings} and chunk {strategy.chunk}"
+        )
     return strategy
 
 
@@ -124,34 +144,80 @@ def map_clients(
     Returns:
         The stacked results, leaves ``[m, ...]``.
     """
+    results, _ = fold_clients(lambda client, shared: (function(client, shared), ()), clients, shared, strategy)
+    return results
+
+
+def fold_clients(
+    function: Callable[[PyTree, PyTree], tuple[PyTree, PyTree]],
+    clients: PyTree,
+    shared: PyTree,
+    strategy: Strategy,
+) -> tuple[PyTree, PyTree]:
+    """Some results of every client stacked, others summed on the way, so that memory for them follows the chunk.
+
+    Args:
+        function: pure function of one client's tree and of what all clients share -> what is stacked, and what
+            is summed over the clients.
+        clients: leaves ``[m, ...]``.
+        shared: seen whole by every client.
+        strategy: the layout; the results do not depend on it, except by rounding.
+
+    Returns:
+        The stacked results, leaves ``[m, ...]``, and the sums, the same on every device.
+    """
     m = jax.tree.leaves(clients)[0].shape[0]
     devices = strategy.num_devices
     per_device = -(-m // devices)
     chunk = min(strategy.chunk or per_device, per_device)
     chunks = -(-per_device // chunk)
-
-    def on_one_device(clients: PyTree, shared: PyTree) -> PyTree:
-        side_by_side = jax.vmap(function, in_axes=(0, None))
-        if chunks == 1:
-            return side_by_side(clients, shared)
-        if chunk == 1:
-            return jax.lax.map(lambda client: function(client, shared), clients)
-        cut = jax.tree.map(lambda leaf: leaf.reshape(chunks, chunk, *leaf.shape[1:]), clients)
-        done = jax.lax.map(lambda some: side_by_side(some, shared), cut)
-        return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), done)
-
     padded = devices * chunks * chunk
+
+    def one(client: PyTree, place: Array, shared: PyTree) -> tuple[PyTree, PyTree]:
+        result, addend = function(client, shared)
+        if padded != m:  # a repeated client must not count twice
+            addend = tree.select(place < m, addend, tree.zeros_like(addend))
+        return result, addend
+
+    def by_itself(some: tuple[PyTree, Array], shared: PyTree) -> tuple[PyTree, PyTree]:
+        client, place = some
+        return one(client, place, shared)
+
+    def side_by_side(some: tuple[PyTree, Array], shared: PyTree) -> tuple[PyTree, PyTree]:
+        results, addends = jax.vmap(one, in_axes=(0, 0, None))(*some, shared)
+        return results, jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), addends)
+
+    def on_one_device(clients: PyTree, places: Array, shared: PyTree) -> tuple[PyTree, PyTree]:
+        everybody = (clients, places)
+        if chunks == 1:
+            results, sums = side_by_side(everybody, shared)
+        else:
+            train = by_itself if chunk == 1 else side_by_side
+            if chunk > 1:
+                everybody = jax.tree.map(lambda leaf: leaf.reshape(chunks, chunk, *leaf.shape[1:]), everybody)
+
+            def step(sums: PyTree, some: tuple[PyTree, Array]) -> tuple[PyTree, PyTree]:
+                results, addends = train(some, shared)
+                return tree.add(sums, addends), results
+
+            first = jax.tree.map(lambda leaf: leaf[0], everybody)
+            zero = tree.zeros_like(jax.eval_shape(train, first, shared)[1])
+            sums, results = jax.lax.scan(step, zero, everybody)
+            if chunk > 1:
+                results = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), results)
+        return results, sums if strategy.mesh is None else jax.lax.psum(sums, AXIS)
+
+    places = jnp.arange(padded, dtype=jnp.int32)
     if padded != m:  # repeat the last client, the shortest in an arranged cohort, and drop it afterwards
-        index = jnp.minimum(jnp.arange(padded), m - 1)
-        clients = jax.tree.map(lambda leaf: leaf[index], clients)
+        clients = jax.tree.map(lambda leaf: leaf[jnp.minimum(places, m - 1)], clients)
     if strategy.mesh is not None:
         over_clients, whole = PartitionSpec(AXIS), PartitionSpec()
         on_one_device = jax.shard_map(
             on_one_device,
             mesh=strategy.mesh,
-            in_specs=(over_clients, whole),
-            out_specs=over_clients,
+            in_specs=(over_clients, over_clients, whole),
+            out_specs=(over_clients, whole),
             check_vma=False,
         )
-    results = on_one_device(clients, shared)
-    return results if padded == m else jax.tree.map(lambda leaf: leaf[:m], results)
+    results, sums = on_one_device(clients, places, shared)
+    return (results if padded == m else jax.tree.map(lambda leaf: leaf[:m], results)), sums

@@ -25,6 +25,7 @@ from fedjax_geo.types import (
     Array,
     FederatedData,
     Key,
+    MeanServer,
     Method,
     PyTree,
     Reports,
@@ -105,7 +106,9 @@ def make_round(
         work: batch size and amount of local work.
         strategy: the layout over devices; default ``parallel.default_strategy()``.
         diagnose: layer groups for the constraint residual among the round's metrics; None leaves
-            ``diagnostics.conflict`` out.
+            ``diagnostics.conflict`` out. Where nothing but the mean of the updates is needed then (a server
+            of ``aggregators.averaged`` and a weighting of one client ``alone``), memory for updates follows the
+            chunk, not the cohort.
 
     Returns:
         ``Round(init, step)``; the data is an argument of both, never a constant of the program. ``step``
@@ -114,6 +117,9 @@ def make_round(
     check_work(work)
     strategy = parallel.check(parallel.default_strategy() if strategy is None else strategy)
     server = optax.with_extra_args_support(method.server)
+    short = strategy.short_batches(work.batch_size)
+    # Nothing but the mean is read of the updates: each is added to it as soon as it is there.
+    alone = method.weighting.alone if isinstance(method.server, MeanServer) and diagnose is None else None
 
     def init(key: Key, data: FederatedData) -> RoundState:
         check_round(method, data, cohort)
@@ -136,7 +142,7 @@ def make_round(
     def train_one(client: _Client, server_side: tuple) -> tuple:
         variables, shared, round_number, examples, server_data = server_side
         shuffle_key, train_key, score_key = jax.random.split(client.key, 3)
-        batches = serve(examples, client.indices, client.size, shuffle_key, work)
+        batches = serve(examples, client.indices, client.size, shuffle_key, work, short)
         loss = local_loss(task, method.client.complete(variables, client.state), batches, score_key)
         out = method.client.train(
             task, variables, shared, client.state, batches, round=round_number, key=train_key
@@ -153,7 +159,10 @@ def make_round(
         sent = Variables(tree.subtract(variables.params, out.update), out.stats)
         trained = method.client.complete(sent, out.state)
         score = method.weighting.score(task, trained, out.update, server_data, score_key)
-        return out, loss, score, spoke & ~answered
+        if alone is None:
+            return (out, loss, score, spoke & ~answered), ()
+        weight = tree.countable(alone(client.size, loss, score), answered)
+        return (out._replace(update=()), loss, score, spoke & ~answered), (tree.scale(weight, out.update), weight)
 
     def step(state: RoundState, key: Key, data: FederatedData) -> tuple[RoundState, Metrics]:
         check_round(method, data, cohort)
@@ -171,7 +180,7 @@ def make_round(
             state=tree.take(state.clients, ids),
         )
         server_side = (state.variables, state.shared, state.round, data.examples, data.validation)
-        out, losses, score, broken = parallel.map_clients(train_one, clients, server_side, strategy)
+        (out, losses, score, broken), sums = parallel.fold_clients(train_one, clients, server_side, strategy)
         # A client that does not answer counts as one without examples.
         sizes, losses = jnp.where(out.answered, sizes, 0), jnp.where(out.answered, losses, 0)
 
@@ -193,6 +202,10 @@ def make_round(
         per_client = tree.overall(weights)
 
         params = state.variables.params
+        if alone is not None:  # a cohort of one, the mean
+            mean = jax.tree.map(tree.over, sums[0], tree.spread(sums[1], params))
+            out = out._replace(update=jax.tree.map(lambda leaf, p: leaf[None].astype(p.dtype), mean, params))
+            info = info._replace(weights=jnp.ones(1, losses.dtype))
         change, server_state = server.update(out.update, state.server, params, **info._asdict())
         _check_change(change, params)
         variables = Variables(optax.apply_updates(params, change), tree.average_stats(per_client, out.stats))

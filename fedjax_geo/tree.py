@@ -74,6 +74,11 @@ def spread(weights: Any, tree: PyTree) -> PyTree:
     return jax.tree.unflatten(jax.tree.structure(tree), [named[path] for path in paths(tree)])
 
 
+def countable(weights: Any, counted: Array) -> Any:
+    """Weights with zero in place of what does not count or is not a number above zero."""
+    return jax.tree.map(lambda w: jnp.where(counted & jnp.isfinite(w) & (w > 0), w, 0), weights)
+
+
 def normalize(weights: Any, counted: Array) -> Any:
     """Client weights scaled to sum to one over the clients that count; the others get exactly zero.
 
@@ -87,13 +92,17 @@ def normalize(weights: Any, counted: Array) -> Any:
     >>> normalize(jnp.array([1.0, 3.0, 4.0]), jnp.array([True, True, False])).tolist()
     [0.25, 0.75, 0.0]
     """
+    return jax.tree.map(lambda w: over(w, jnp.sum(w)), countable(weights, counted))
 
-    def scale(w: Array) -> Array:
-        w = jnp.where(counted & jnp.isfinite(w) & (w > 0), w, 0)
-        whole = jnp.sum(w)
-        return jnp.where(whole > 0, w / jnp.where(whole > 0, whole, 1), 0)
 
-    return jax.tree.map(scale, weights)
+def over(value: Array, whole: Array) -> Array:
+    """``value / whole``, and 0 where the whole is not above 0."""
+    return jnp.where(whole > 0, value / jnp.where(whole > 0, whole, 1), 0)
+
+
+def scale(weights: Any, tree: PyTree) -> PyTree:
+    """``w x`` for one client, in float32 at least: a scalar, or a tree like ``tree`` of scalars."""
+    return jax.tree.map(lambda w, leaf: w * wide(leaf), spread(weights, tree), tree)
 
 
 def overall(weights: Any) -> Array:

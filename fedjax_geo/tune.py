@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fedjax_geo
-from fedjax_geo import _validate, parallel
+from fedjax_geo import _validate, layers, parallel
 from fedjax_geo.batches import Work, check_work, num_local_steps
 from fedjax_geo.data._cache import cache_root
 from fedjax_geo.objective import cross_entropy
@@ -68,7 +68,8 @@ def describe(strategy: Strategy) -> str:
     """
     devices = strategy.num_devices
     chunk = "whole cohort" if strategy.chunk is None else f"chunk {strategy.chunk}"
-    return f"{devices} device{'s' * (devices > 1)}, {chunk}"
+    halvings = f", {strategy.halvings} halvings" if strategy.halvings else ""
+    return f"{devices} device{'s' * (devices > 1)}, {chunk}{halvings}"
 
 
 def wall_time(call: Callable[[], object]) -> float:
@@ -81,8 +82,9 @@ def wall_time(call: Callable[[], object]) -> float:
 def default_layouts(cohort: int, *, cpu: bool | None = None) -> tuple[list[Strategy], list[Strategy]]:
     """Layouts worth comparing, and those to fall back on, in turn, when none of them fits into memory.
 
-    On a CPU one client at a time and four, on one device and on all of them. On an accelerator the whole cohort at
-    once, a half, a quarter and an eighth of it, on all devices, then smaller chunks down to one client.
+    On a CPU one client at a time, with and without two halvings of the last batch, and four, on one device and on
+    all of them. On an accelerator the whole cohort at once, a half, a quarter and an eighth of it, on all devices,
+    then smaller chunks down to one client.
 
     Args:
         cohort: clients per round, m.
@@ -92,12 +94,13 @@ def default_layouts(cohort: int, *, cpu: bool | None = None) -> tuple[list[Strat
     shared = [parallel.clients_mesh(devices)] if devices > 1 else []
     per_device = -(-cohort // devices)
     if jax.default_backend() == "cpu" if cpu is None else cpu:
-        chunks = [1, 4] if per_device > 1 else [1]
-        return [Strategy(chunk, mesh) for mesh in [None, *shared] for chunk in chunks], []
+        forms = [Strategy(1), Strategy(1, halvings=2), Strategy(4)][: 3 if per_device > 1 else 2]
+        return [form._replace(mesh=mesh) for mesh in [None, *shared] for form in forms], []
     chunks = [per_device]
     while chunks[-1] > 1:
         chunks.append(-(-chunks[-1] // 2))
-    layouts = [Strategy(None if c == per_device else c, *shared) for c in chunks]
+    mesh = shared[0] if shared else None
+    layouts = [Strategy(None if c == per_device else c, mesh) for c in chunks]
     return layouts[:_COMPARED], layouts[_COMPARED:]
 
 
@@ -109,6 +112,7 @@ def measured_strategy(
     cohort: int,
     work: Work = Work(),
     example_loss: Callable[[Array, Array], Array] = cross_entropy,
+    diagnose: layers.Grouping | None = layers.module,
     candidates: Sequence[Strategy] | None = None,
     seed: int = 0,
     cache: bool | Path = True,
@@ -126,6 +130,7 @@ def measured_strategy(
         cohort: clients per round, m.
         work: batch size and local epochs or steps.
         example_loss: loss per example.
+        diagnose: see ``make_round``.
         candidates: layouts to compare; default ``default_layouts(cohort)``.
         seed: of model and cohorts.
         cache: remember in the library's cache folder, not at all, or in this folder.
@@ -148,7 +153,7 @@ def measured_strategy(
     task = Task(model, data.prepare, example_loss)
 
     def process(layout: Strategy) -> Round:
-        return make_round(method, task, cohort=cohort, work=work, strategy=layout)
+        return make_round(method, task, cohort=cohort, work=work, strategy=layout, diagnose=diagnose)
 
     key = jax.random.key(seed)
     file = None
@@ -216,7 +221,9 @@ def _facts(
         "cores": os.cpu_count(),
         "jax": jax.__version__,
         "fedjax_geo": fedjax_geo.__version__,
-        "layouts": [[s.chunk, None if s.mesh is None else [d.id for d in s.mesh.devices.flat]] for s in layouts],
+        "layouts": [
+            [s.chunk, None if s.mesh is None else [d.id for d in s.mesh.devices.flat], s.halvings] for s in layouts
+        ],
         "cohort": cohort,
         "work": list(work),
         "local_steps": [int(steps.sum()), int(steps.max())],

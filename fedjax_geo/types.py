@@ -78,6 +78,7 @@ class Batches(NamedTuple):
     ordered: Callable[[Array], Batch]  # index in [0, num_ordered) -> a batch of one pass over all examples
     num_ordered: Array  # int32 []
     num_examples: Array  # int32 []
+    short: tuple[int, ...] = ()  # sizes below b, rising, in which a batch of no more true examples may be computed
 
 
 class ClientOutput(NamedTuple):
@@ -165,9 +166,16 @@ class Weighting(NamedTuple):
     # n -> state
     init: Callable[[int], PyTree] = lambda _: ()
     needs_server_data: bool = False
+    # (examples, loss, score of one client) -> the weight that weigh gives it, up to a factor common to the cohort;
+    # None: what a client weighs depends on the others
+    alone: Callable[[Array, Array, PyTree], Any] | None = None
 
 
 Aggregator = optax.GradientTransformationExtraArgs
+
+
+class MeanServer(optax.GradientTransformationExtraArgs):
+    """A server that takes no more of the updates than their weighted mean: given that alone, it does the same."""
 
 
 class Method(NamedTuple):

@@ -14,7 +14,7 @@ from registry import short_shuffle as short_shuffle
 from fedjax_geo import Method, Strategy, methods, parallel
 from fedjax_geo.data import load_federated, server_holdout
 from fedjax_geo.models import mlp
-from fedjax_geo.objective import cross_entropy
+from fedjax_geo.objective import cross_entropy, mean_gradient
 from fedjax_geo.round import make_round
 from fedjax_geo.types import Task
 
@@ -87,6 +87,25 @@ def test_methods_with_one_seed_see_the_same_cohorts():
         return np.asarray(state.server)
 
     np.testing.assert_array_equal(cohorts("fedavg"), cohorts("ditto"))
+
+
+def test_fedvg_by_tensor_and_by_block():
+    """The scores of one model are the norms of its validation gradient, taken again in NumPy."""
+    key = jax.random.key(0)
+    model = TASK.model.init(key, DATA.examples.x[:1])
+    validation = jax.tree.map(jnp.asarray, DATA.validation)
+    gradient = mean_gradient(TASK, model, validation, batch_size=100, train=False, key=key)
+    gradient = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), gradient)
+    l1 = jax.tree.map(lambda g: np.abs(g).sum(), gradient)
+    largest = jax.tree.map(lambda g: np.linalg.norm(g, 2), gradient)  # singular value, or length of a bias
+    blocks = {name: dict.fromkeys(leaves, sum(leaves.values())) for name, leaves in l1.items()}
+    for method, norms in [
+        (methods.fedvg_layerwise(), l1),
+        (methods.fedvg_layerwise(spectral=True), largest),
+        (methods.fedvg_blockwise(), blocks),
+    ]:
+        score = method.weighting.score(TASK, model, None, validation, key)
+        jax.tree.map(lambda ours, norm: np.testing.assert_allclose(ours, norm, rtol=1e-5), score, norms)
 
 
 def test_unknown_methods_get_a_hint():

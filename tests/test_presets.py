@@ -61,6 +61,7 @@ def test_published_numbers():
     organ = PRESETS["fedvg/organamnist-resnet18"]
     at = lambda method, alpha: organ.numbers(method, dataclasses.replace(organ.config, alpha=alpha))[0]  # noqa: E731
     assert at("fedvg", 0.05)[1:6] == (0.8759, "figure, digitised", 0.0005, None, 0.019)
+    assert at("fedvg_blockwise", 0.05)[1:6] == (0.87, "coarser figure, digitised", 0.002, None, 0.015)
     assert at("fedavg", 100.0).error is None and at("fedvg_scaffold", 1.0).mean == pytest.approx(0.988)
 
 

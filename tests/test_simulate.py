@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import orbax.checkpoint as ocp
 import pytest
 import toys
 
@@ -34,7 +35,7 @@ def seven_rounds(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     callbacks = [
         record.run_folder(folder / "run", {"seed": 0, "data": DATA.provenance}),
-        checkpoint.checkpoints(folder / "checkpoints"),
+        checkpoint.checkpoints(folder / "checkpoints", seed=0),
     ]
     return simulate(METHOD, MODEL, DATA, rounds=7, callbacks=callbacks, **OPTIONS), folder
 
@@ -135,7 +136,7 @@ def test_resuming_equals_going_on(seven_rounds, tmp_path):
     """With a server optimizer, a reference direction and a weighting; bit for bit, history included."""
     result, folder = seven_rounds
     assert checkpoint.rounds(folder / "checkpoints") == [0, 3, 6, 7]
-    middle = checkpoint.restore(folder / "checkpoints", result.state, round=3)
+    middle = checkpoint.restore(folder / "checkpoints", result.state, round=3, seed=0)
     resumed = simulate(METHOD, MODEL, DATA, rounds=7, state=middle, **OPTIONS)
     same(resumed.state, result.state)
     assert resumed.metrics == result.metrics[3:]
@@ -144,14 +145,23 @@ def test_resuming_equals_going_on(seven_rounds, tmp_path):
 
 def test_a_broken_checkpoint_is_not_taken(seven_rounds, tmp_path):
     result, _ = seven_rounds
-    checkpoint.save(tmp_path, result.state)
+    checkpoint.save(tmp_path, result.state, seed=0)
     (tmp_path / "00000100.orbax-checkpoint-tmp-5").mkdir()
     assert checkpoint.rounds(tmp_path) == [7]
-    same(checkpoint.restore(tmp_path, result.state), result.state)
+    same(checkpoint.restore(tmp_path, result.state, seed=0), result.state)
     with pytest.raises(FileNotFoundError, match="no checkpoint of round 4"):
-        checkpoint.restore(tmp_path, result.state, round=4)
+        checkpoint.restore(tmp_path, result.state, round=4, seed=0)
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
-        checkpoint.restore(tmp_path / "nowhere", result.state)
+        checkpoint.restore(tmp_path / "nowhere", result.state, seed=0)
+
+
+def test_a_run_goes_on_with_its_own_seed_only(seven_rounds, tmp_path):
+    result, folder = seven_rounds
+    with pytest.raises(ValueError, match=r"seed must be 0, that of the run saved in .*/7, got 1"):
+        checkpoint.restore(folder / "checkpoints", result.state, seed=1)
+    with ocp.StandardCheckpointer() as writer:  # as before seeds were kept
+        writer.save(tmp_path / "7", jax.device_get(result.state))
+    same(checkpoint.restore(tmp_path, result.state, seed=1), result.state)
 
 
 def test_a_kept_copy_does_not_change_when_the_run_goes_on():

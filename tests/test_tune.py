@@ -86,10 +86,11 @@ def test_smaller_chunks_are_tried_only_for_want_of_memory(monkeypatch):
 
 def test_default_layouts():
     one_by_one, none = tune.default_layouts(8)
-    assert [(s.num_devices, s.chunk) for s in one_by_one] == [(1, 1), (1, 4), (4, 1), (4, 4)] and not none
+    expected = [(devices, *kind) for devices in (1, 4) for kind in ((1, 0), (1, 2), (4, 0))]
+    assert [(s.num_devices, s.chunk, s.halvings) for s in one_by_one] == expected and not none
     compared, spare = tune.default_layouts(80, cpu=False)  # 20 on each of 4 devices
     assert [s.chunk for s in compared] == [None, 10, 5, 3] and [s.chunk for s in spare] == [2, 1]
-    assert [s.num_devices for s in tune.default_layouts(2)[0]] == [1, 2]
+    assert [s.num_devices for s in tune.default_layouts(2)[0]] == [1, 1, 2, 2]
     with pytest.raises(ValueError, match="at least one layout"):
         choose(Timer(), False, candidates=[])
 

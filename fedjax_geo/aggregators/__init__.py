@@ -24,7 +24,7 @@ from fedjax_geo.aggregators._krum import krum
 from fedjax_geo.aggregators._norm_bound import norm_bound
 from fedjax_geo.aggregators._qfedavg import qfedavg
 from fedjax_geo.aggregators._solvers import ridge, spectral
-from fedjax_geo.aggregators._weighted_mean import weighted_mean
+from fedjax_geo.aggregators._weighted_mean import averaged, weighted_mean
 from fedjax_geo.types import Aggregator
 
 # Every aggregator, for suites that test what all of them promise: one line for a new one.
@@ -50,6 +50,7 @@ AGGREGATORS: dict[str, Callable[..., Aggregator]] = {
 
 __all__ = [
     "AGGREGATORS",
+    "averaged",
     "averaged_directions",
     "by_length",
     "by_share",

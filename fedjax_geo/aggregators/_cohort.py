@@ -6,8 +6,6 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_geo import tree
-from fedjax_geo.tree import float_leaves
-from fedjax_geo.tree import like_params as like_params
 from fedjax_geo.types import Array, PyTree
 
 
@@ -59,7 +57,7 @@ def cohort(updates: PyTree, weights: Any, *, needed: Array | None = None) -> Coh
         needed: ``[m]``, something else that must be finite, such as the losses.
     """
     tree.num_clients(updates)
-    leaves = float_leaves(updates)
+    leaves = tree.float_leaves(updates)
     squared = tree.total([tree.squared_norm_rows(leaf) for leaf in leaves])
     usable = (tree.overall(weights) > 0) & jnp.isfinite(squared)
     if needed is not None:

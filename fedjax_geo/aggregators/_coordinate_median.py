@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import tree
-from fedjax_geo.aggregators._cohort import Cohort, cohort, like_params
+from fedjax_geo.aggregators._cohort import Cohort, cohort
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 
@@ -43,7 +43,7 @@ def coordinate_median() -> Aggregator:
         updates: PyTree, state: optax.EmptyState, params: PyTree = None, *, weights: Any, **info: Any
     ) -> tuple[PyTree, optax.EmptyState]:
         del params, info
-        return like_params(updates, medians(cohort(updates, weights))), state
+        return tree.like_params(updates, medians(cohort(updates, weights))), state
 
     return Aggregator(_no_state, update)
 
@@ -83,6 +83,6 @@ def trimmed_mean(fraction: float) -> Aggregator:
             jnp.sum(jnp.where(tree.column(middle, x), x, 0), axis=0) / remaining.astype(x.dtype)
             for x in _sorted(clients)
         ]
-        return like_params(updates, direction), state
+        return tree.like_params(updates, direction), state
 
     return Aggregator(_no_state, update)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, leaf_shares, like_params
+from fedjax_geo.aggregators._cohort import cohort, leaf_shares
 from fedjax_geo.types import Aggregator, Array, PyTree, Reports
 
 
@@ -59,7 +59,7 @@ def elastic(tau: float = 0.5) -> Aggregator:
             relative = jnp.sum(share * omega) / jnp.where(largest > 0, largest, 1)
             zeta = jnp.where(largest > 0, 1 + tau - relative, 1)
             coefficients.append((zeta * share).astype(rows.dtype))
-        return like_params(updates, tree.combine(coefficients, clients.updates)), state
+        return tree.like_params(updates, tree.combine(coefficients, clients.updates)), state
 
     return Aggregator(init, update)
 

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, combine, like_params
+from fedjax_geo.aggregators._cohort import cohort, combine
 from fedjax_geo.types import Aggregator, PyTree
 
 
@@ -56,7 +56,7 @@ def feddyn_server(alpha: float) -> Aggregator:
     ) -> tuple[PyTree, FedDynState]:
         del params, info
         clients = cohort(updates, weights)
-        total = like_params(updates, combine(clients.usable.astype(clients.norms.dtype), clients.updates))
+        total = tree.like_params(updates, combine(clients.usable.astype(clients.norms.dtype), clients.updates))
         mean = tree.weighted_mean(tree.normalize(weights, clients.usable), updates)
         step = alpha / num_clients
         correction = jax.tree.map(lambda h, g: (h + step * g).astype(h.dtype), state.correction, total)

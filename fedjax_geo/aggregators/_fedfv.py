@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import Cohort, cohort, combine, float_leaves, gram, like_params
+from fedjax_geo.aggregators._cohort import Cohort, cohort, combine, gram
 from fedjax_geo.aggregators._history import History, check_population, record, start
 from fedjax_geo.types import Aggregator, Array, PyTree
 
@@ -71,7 +71,7 @@ def fedfv(alpha: float = 0.1, tau: int = 1, *, num_clients: int | None = None) -
         direction = combine(_without_internal_conflicts(clients, losses, client_ids, alpha), clients.updates)
         state = record(state, updates, clients.usable, client_ids, round)
         if isinstance(state, History):
-            others = _Others(float_leaves(state.updates), [state.seen == round - age for age in range(tau)])
+            others = _Others(tree.float_leaves(state.updates), [state.seen == round - age for age in range(tau)])
         else:
             others = _Others(clients.updates, [clients.usable] * tau)
         for members in reversed(others.by_age):
@@ -81,7 +81,7 @@ def fedfv(alpha: float = 0.1, tau: int = 1, *, num_clients: int | None = None) -
         length = tree.norm(direction)
         noise = 100 * jnp.finfo(length.dtype).eps * jnp.max(clients.norms)  # what is left of updates that cancel
         factor = jnp.where(length > noise, plain / jnp.where(length > noise, length, 1), 0)
-        return like_params(updates, [factor * leaf for leaf in direction]), state
+        return tree.like_params(updates, [factor * leaf for leaf in direction]), state
 
     return Aggregator(init, update)
 

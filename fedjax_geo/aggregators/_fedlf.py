@@ -23,7 +23,7 @@ import optax
 
 from fedjax_geo import layers as layer_groups
 from fedjax_geo import tree
-from fedjax_geo.aggregators._cohort import cohort, combine, float_leaves, like_params, smallest_norm
+from fedjax_geo.aggregators._cohort import cohort, combine, smallest_norm
 from fedjax_geo.aggregators._each import each
 from fedjax_geo.aggregators._history import History, check_population, record, start
 from fedjax_geo.aggregators._simplex_qp import shortest_in_hull
@@ -78,7 +78,7 @@ def fedlf(
         fairness = _fairness(losses.astype(clients.norms.dtype), clients.usable)
         kinds = [own, _fairness_rows(own, fairness)]
         if isinstance(state, History):
-            stored, recent = float_leaves(state.updates), _recent(state, client_ids, round, tau)
+            stored, recent = tree.float_leaves(state.updates), _recent(state, client_ids, round, tau)
             kinds.append([_unit([stored[i] for i in members], recent) for members in groups])
         state = record(state, updates, clients.usable, client_ids, round)
 
@@ -101,7 +101,7 @@ def fedlf(
         dots = tree.total([tree.dot_rows(r, d) for r, d in zip(clients.updates, direction, strict=True)])
         noise = 10 * jnp.finfo(wanted.dtype).eps * jnp.max(clients.norms)
         scale = _scale(tree.norm(direction), wanted, jnp.min(jnp.where(clients.usable, dots, 0)), noise)
-        return like_params(updates, [scale * leaf for leaf in direction]), state
+        return tree.like_params(updates, [scale * leaf for leaf in direction]), state
 
     return Aggregator(init, update)
 

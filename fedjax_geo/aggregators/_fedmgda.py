@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, combine, gram, like_params
+from fedjax_geo.aggregators._cohort import cohort, combine, gram
 from fedjax_geo.aggregators._simplex_qp import shortest_in_hull
 from fedjax_geo.types import Aggregator, PyTree
 
@@ -53,6 +53,6 @@ def fedmgda(eps: float = 0.1) -> Aggregator:
             cosines = gram(clients.updates, clients.usable) * inverse_norms[:, None] * inverse_norms[None, :]
             box = {} if eps >= 1 else {"center": given, "radius": eps}
             chosen = shortest_in_hull(cosines, moving, **box)
-        return like_params(updates, combine(chosen * inverse_norms, clients.updates)), state
+        return tree.like_params(updates, combine(chosen * inverse_norms, clients.updates)), state
 
     return Aggregator(init, update)

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, leaf_shares, like_params
+from fedjax_geo.aggregators._cohort import cohort, leaf_shares
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 Accumulation = Callable[[Array], Array]  # K [m], float -> a [m]
@@ -95,6 +95,6 @@ def fednova(accumulation: Accumulation = plain_steps) -> Aggregator:
         for share, rows in zip(leaf_shares(weights, updates, counted), clients.updates, strict=True):  # rho_i
             effective = jnp.sum(share * accumulated)  # tau_eff
             coefficients.append((effective * share / accumulated).astype(rows.dtype))
-        return like_params(updates, tree.combine(coefficients, clients.updates)), state
+        return tree.like_params(updates, tree.combine(coefficients, clients.updates)), state
 
     return Aggregator(init, update)

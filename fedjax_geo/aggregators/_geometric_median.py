@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import cohort, combine, like_params
+from fedjax_geo.aggregators._cohort import cohort, combine
 from fedjax_geo.aggregators._coordinate_median import medians
 from fedjax_geo.types import Aggregator, Array, PyTree
 
@@ -53,6 +53,6 @@ def geometric_median(*, iterations: int = 10, nu: float = 1e-6) -> Aggregator:
             closeness = given / jnp.maximum(nu, jnp.sqrt(tree.total(squares)))
             return combine(tree.normalize(closeness, clients.usable), clients.updates)
 
-        return like_params(updates, jax.lax.fori_loop(0, iterations, pull, medians(clients))), state
+        return tree.like_params(updates, jax.lax.fori_loop(0, iterations, pull, medians(clients))), state
 
     return Aggregator(init, update)

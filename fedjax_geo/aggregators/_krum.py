@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import _validate, tree
-from fedjax_geo.aggregators._cohort import Cohort, cohort, combine, gram, like_params
+from fedjax_geo.aggregators._cohort import Cohort, cohort, combine, gram
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 
@@ -66,7 +66,7 @@ def krum(num_byzantine: int, *, num_selected: int = 1) -> Aggregator:
         enough = clients.number >= needed  # too few to tell are left: no step
         selected = (jnp.argsort(order) < num_selected) & clients.usable & enough
         shares = selected.astype(scores.dtype) / jnp.maximum(jnp.sum(selected), 1).astype(scores.dtype)
-        return like_params(updates, combine(shares, clients.updates)), state
+        return tree.like_params(updates, combine(shares, clients.updates)), state
 
     return Aggregator(init, update)
 

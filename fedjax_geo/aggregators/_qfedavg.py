@@ -13,8 +13,8 @@ from typing import Any
 import jax.numpy as jnp
 import optax
 
-from fedjax_geo import _validate
-from fedjax_geo.aggregators._cohort import cohort, combine, like_params
+from fedjax_geo import _validate, tree
+from fedjax_geo.aggregators._cohort import cohort, combine
 from fedjax_geo.types import Aggregator, Array, PyTree
 
 _LEAST_LOSS = 1e-10  # added to the losses, as the authors do: 0^(q-1) is infinite
@@ -64,6 +64,6 @@ def qfedavg(q: float = 0.1, *, lr: float | Callable[[Array], Any]) -> Aggregator
         curvature = q * loss ** (q - 1) * jnp.square(inverse_lr * clients.norms)
         whole = jnp.sum(curvature + pull)  # sum h_k
         direction = combine(pull / jnp.where(whole > 0, whole, 1), clients.updates)
-        return like_params(updates, direction), state
+        return tree.like_params(updates, direction), state
 
     return Aggregator(init, update)

@@ -8,7 +8,7 @@ from typing import Any
 import optax
 
 from fedjax_geo import tree
-from fedjax_geo.types import Aggregator, PyTree
+from fedjax_geo.types import Aggregator, MeanServer, PyTree
 
 
 def weighted_mean() -> Aggregator:
@@ -32,3 +32,12 @@ def weighted_mean() -> Aggregator:
         return tree.weighted_mean(weights, updates), state
 
     return Aggregator(init, update)
+
+
+def averaged(*links: optax.GradientTransformation) -> MeanServer:
+    """``weighted_mean()`` and then the links, as a server that is known to need the mean only.
+
+    The same as ``optax.chain(weighted_mean(), *links)``, except that a round may take the mean while clients
+    train, without ever holding all updates. The links must not read the clients' ``weights``.
+    """
+    return MeanServer(*optax.chain(weighted_mean(), *links))

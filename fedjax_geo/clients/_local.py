@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import optax
 
 from fedjax_geo import tree
+from fedjax_geo.batches import fitted
 from fedjax_geo.objective import Loss
-from fedjax_geo.types import Array, Batches, Key, PyTree, Variables
+from fedjax_geo.types import Array, Batch, Batches, Key, PyTree, Variables
 
 Optimizer = optax.GradientTransformation | Callable[[Array], optax.GradientTransformation]
 Adjust = Callable[[PyTree, PyTree], PyTree]  # (gradient, update so far) -> gradient
@@ -56,10 +57,11 @@ def local_steps(
     def step(k: Array, carry: tuple) -> tuple:
         update, params, stats, optimizer_state, loss_sum = carry
 
-        def batch_loss(params: PyTree) -> tuple[Array, PyTree]:
-            return loss(Variables(params, stats), batches.get(k), jax.random.fold_in(key, k))
+        def batch_loss(params: PyTree, batch: Batch) -> tuple[Array, PyTree]:
+            return loss(Variables(params, stats), batch, jax.random.fold_in(key, k))
 
-        (value, stats), gradient = jax.value_and_grad(batch_loss, has_aux=True)(params)
+        differentiate = jax.value_and_grad(batch_loss, has_aux=True)
+        (value, stats), gradient = fitted(differentiate, params, batches.get(k), batches.short)
         gradient = adjust(gradient, update)
         change, optimizer_state = optimizer.update(gradient, optimizer_state, params)
         update = jax.tree.map(lambda u, c: (u - c).astype(u.dtype), update, change)

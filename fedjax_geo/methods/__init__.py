@@ -4,9 +4,9 @@ A recipe is a function of a few hyperparameters with its paper's defaults; compo
 else. ``METHODS`` is the registry by name that command lines read.
 """
 
-import difflib
 from collections.abc import Callable
 
+from fedjax_geo._validate import choose
 from fedjax_geo.methods._averaging import fedadagrad, fedadam, fedavg, fedavgm, fedyogi
 from fedjax_geo.methods._craft_and_fedvg import (
     craft,
@@ -14,11 +14,13 @@ from fedjax_geo.methods._craft_and_fedvg import (
     craft_fedvg,
     craft_matched,
     fedvg,
+    fedvg_blockwise,
     fedvg_elastic,
     fedvg_fedavg,
     fedvg_fedavgm,
     fedvg_feddyn,
     fedvg_fedprox,
+    fedvg_layerwise,
     fedvg_on,
     fedvg_scaffold,
 )
@@ -63,6 +65,8 @@ METHODS: dict[str, Recipe] = {
         fedlf,
         config,
         fedvg,
+        fedvg_layerwise,
+        fedvg_blockwise,
         fedvg_fedavg,
         fedvg_fedavgm,
         fedvg_fedprox,
@@ -88,11 +92,7 @@ def find(name: str) -> Recipe:
         ...
     ValueError: unknown method 'fedavgg', did you mean 'fedavg'? Known: ...
     """
-    if name in METHODS:
-        return METHODS[name]
-    close = difflib.get_close_matches(name, METHODS, 1)
-    hint = f", did you mean '{close[0]}'?" if close else "."
-    raise ValueError(f"unknown method '{name}'{hint} Known: {', '.join(sorted(METHODS))}")
+    return choose("method", METHODS, name)
 
 
 __all__ = ["METHODS", "Recipe", "fedvg_on", "find", *METHODS]

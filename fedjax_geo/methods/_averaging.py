@@ -3,7 +3,7 @@
 import optax
 
 from fedjax_geo import _validate
-from fedjax_geo.aggregators import weighted_mean
+from fedjax_geo.aggregators import averaged
 from fedjax_geo.clients import local_sgd
 from fedjax_geo.methods._rates import local_optimizer, server_sgd
 from fedjax_geo.transforms import SecondMoment, adagrad_moment, adam_moment, scale_by_fedopt, yogi_moment
@@ -12,7 +12,7 @@ from fedjax_geo.weightings import by_examples
 
 
 def _averaged(lr: float, decay: float, *after: optax.GradientTransformation) -> Method:
-    return Method(local_sgd(local_optimizer(lr, decay)), by_examples(), optax.chain(weighted_mean(), *after))
+    return Method(local_sgd(local_optimizer(lr, decay)), by_examples(), averaged(*after))
 
 
 def fedavg(lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0) -> Method:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import optax
 
+from fedjax_geo import layers
 from fedjax_geo.aggregators import craft as craft_aggregator
 from fedjax_geo.clients import ditto, local_sgd
 from fedjax_geo.methods._averaging import fedavg, fedavgm
@@ -12,7 +13,7 @@ from fedjax_geo.methods._local_training import elastic, feddyn, fedprox, scaffol
 from fedjax_geo.methods._rates import local_optimizer, server_sgd
 from fedjax_geo.transforms import match_lengths
 from fedjax_geo.types import Method
-from fedjax_geo.weightings import by_examples, mix
+from fedjax_geo.weightings import by_examples, l1, mix, spectral_norm
 from fedjax_geo.weightings import fedvg as fedvg_weighting
 
 
@@ -42,6 +43,19 @@ def craft_fedvg(lr: float = 0.05, server_lr: float = 0.1, decay: float = 1.0) ->
 def fedvg(lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0) -> Method:
     """Clients weighted by the inverse norm of their validation gradient (FedVG, 2026, arXiv 2602.21399)."""
     return fedavg(lr, server_lr, decay)._replace(weighting=fedvg_weighting())
+
+
+def fedvg_layerwise(
+    lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0, spectral: bool = False
+) -> Method:
+    """FedVG, each tensor weighted by itself (arXiv 2602.21399); spectral: by its largest singular value."""
+    weighting = fedvg_weighting(norm=spectral_norm if spectral else l1, layers=layers.leaf)
+    return fedavg(lr, server_lr, decay)._replace(weighting=weighting)
+
+
+def fedvg_blockwise(lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0) -> Method:
+    """FedVG, each top-level module, such as a stage of a ResNet, weighted by itself (arXiv 2602.21399)."""
+    return fedavg(lr, server_lr, decay)._replace(weighting=fedvg_weighting(layers=layers.block))
 
 
 def fedvg_fedavg(lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0) -> Method:

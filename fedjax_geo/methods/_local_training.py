@@ -3,7 +3,7 @@
 import optax
 
 from fedjax_geo import aggregators, clients
-from fedjax_geo.aggregators import weighted_mean
+from fedjax_geo.aggregators import averaged
 from fedjax_geo.clients import local_sgd
 from fedjax_geo.methods._rates import local_optimizer, local_rate, server_sgd
 from fedjax_geo.types import Aggregator, ClientAlgorithm, Method, Weighting
@@ -16,11 +16,9 @@ def _method(
     aggregator: Aggregator | None = None,
     weighting: Weighting | None = None,
 ) -> Method:
-    return Method(
-        client,
-        by_examples() if weighting is None else weighting,
-        optax.chain(weighted_mean() if aggregator is None else aggregator, server_sgd(server_lr)),
-    )
+    step = server_sgd(server_lr)
+    server = averaged(step) if aggregator is None else optax.chain(aggregator, step)
+    return Method(client, by_examples() if weighting is None else weighting, server)
 
 
 def fedprox(lr: float = 0.05, server_lr: float = 1.0, decay: float = 1.0, mu: float = 0.01) -> Method:

@@ -16,6 +16,7 @@ from fedjax_geo.weightings._fedvg import (
     validation_gradient,
 )
 from fedjax_geo.weightings._mix import mix
+from fedjax_geo.weightings._separable import separable
 from fedjax_geo.weightings._smoothing import graph_average, moving_average
 from fedjax_geo.weightings._tilted import tilted
 
@@ -47,6 +48,7 @@ __all__ = [
     "l2",
     "mix",
     "moving_average",
+    "separable",
     "spectral_norm",
     "tilted",
     "uniform",

@@ -2,22 +2,23 @@
 
 import jax.numpy as jnp
 
-from fedjax_geo.types import Array, PyTree, RoundInfo, Weighting
+from fedjax_geo.types import Array, PyTree, Weighting
+from fedjax_geo.weightings._separable import separable
 
 
 def by_examples() -> Weighting:
     """``rho_i = n_i / sum n_j`` over the cohort, the weighting of FedAvg (McMahan et al., 2017)."""
 
-    def weigh(info: RoundInfo, state: PyTree) -> tuple[Array, PyTree]:
-        return info.num_examples.astype(info.losses.dtype), state
+    def weight(size: Array, loss: Array, score: PyTree) -> Array:
+        return size.astype(loss.dtype)
 
-    return Weighting(weigh)
+    return separable(weight)
 
 
 def uniform() -> Weighting:
     """Every client of the cohort counts the same."""
 
-    def weigh(info: RoundInfo, state: PyTree) -> tuple[Array, PyTree]:
-        return jnp.ones_like(info.losses), state
+    def weight(size: Array, loss: Array, score: PyTree) -> Array:
+        return jnp.ones_like(loss)
 
-    return Weighting(weigh)
+    return separable(weight)

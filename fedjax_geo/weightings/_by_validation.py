@@ -13,6 +13,7 @@ from fedjax_geo import _validate
 from fedjax_geo.batches import cut
 from fedjax_geo.objective import apply_model
 from fedjax_geo.types import Array, Examples, Key, PyTree, RoundInfo, Task, Variables, Weighting
+from fedjax_geo.weightings._separable import separable
 
 Measure = Callable[[Task, Array, Array], Array]  # (task, logits [b, c], labels [b]) -> [b]
 
@@ -86,9 +87,9 @@ def by_validation_loss(batch_size: int = 500, *, eps: float = 1e-8) -> Weighting
     def loss(task: Task, logits: Array, labels: Array) -> Array:
         return task.example_loss(logits, labels)
 
-    def weigh(info: RoundInfo, state: PyTree) -> tuple[Array, PyTree]:
-        losses = info.reports.score
-        counted = (info.num_examples > 0) & jnp.isfinite(losses)
-        return jnp.where(counted, 1 / (jnp.maximum(jnp.where(counted, losses, 0), 0) + eps), 0), state
+    def weight(size: Array, before: Array, after: PyTree) -> Array:
+        del before
+        counted = (size > 0) & jnp.isfinite(after)
+        return jnp.where(counted, 1 / (jnp.maximum(jnp.where(counted, after, 0), 0) + eps), 0)
 
-    return Weighting(weigh, _mean_over(loss, batch_size), needs_server_data=True)
+    return separable(weight, _mean_over(loss, batch_size), needs_server_data=True)

@@ -110,20 +110,26 @@ def fedvg(
             return next(iter(sums.values()))
         return jax.tree.map(lambda label: sums[label], labels)
 
+    def inverse(norms: Array) -> Array:  # a model that is not finite has no fit to speak of
+        return jnp.where(jnp.isfinite(norms), 1 / (norms + eps), 0)
+
+    def alone(size: Array, loss: Array, score: PyTree) -> PyTree:
+        del size, loss
+        return jax.tree.map(inverse, score)
+
     def weigh(info: RoundInfo, state: PyTree) -> tuple[Any, PyTree]:
         counted = info.num_examples > 0
 
-        def inverse(norms: Array) -> Array:
+        def floored(norms: Array) -> Array:
             middle = jnp.nanmedian(jnp.where(counted, norms, jnp.nan))
-            norms = jnp.maximum(norms, floor * middle) if floor else norms
-            # A model that is not finite has no fit to speak of.
-            return jnp.where(jnp.isfinite(norms), 1 / (norms + eps), 0)
+            return inverse(jnp.maximum(norms, floor * middle) if floor else norms)
 
-        weights = tree.normalize(jax.tree.map(inverse, info.reports.score), counted)
+        weights = tree.normalize(jax.tree.map(floored, info.reports.score), counted)
         if smoothing is not None:
             if isinstance(weights, jax.Array):
                 raise ValueError("smoothing is of weights that differ by leaf: give layers=layers.leaf with it")
             weights = smoothing(weights)
         return weights, state
 
-    return Weighting(weigh, score, needs_server_data=measure.needs_server_data)
+    by_itself = alone if not floor and smoothing is None else None
+    return Weighting(weigh, score, needs_server_data=measure.needs_server_data, alone=by_itself)

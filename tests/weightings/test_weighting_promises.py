@@ -1,5 +1,6 @@
 """What every weighting by losses or scores keeps in a whole round."""
 
+import fedvg_setup as setup
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,7 +12,16 @@ from fedjax_geo.batches import Work
 from fedjax_geo.clients import local_sgd
 from fedjax_geo.round import make_round
 from fedjax_geo.types import Examples, Task
-from fedjax_geo.weightings import afl, by_validation_accuracy, by_validation_loss, mix, tilted
+from fedjax_geo.weightings import (
+    afl,
+    by_examples,
+    by_validation_accuracy,
+    by_validation_loss,
+    fedvg,
+    mix,
+    tilted,
+    uniform,
+)
 
 ALL = {
     "afl": lambda: afl(0.1),
@@ -69,3 +79,12 @@ def test_a_cohort_that_does_not_answer_changes_nothing(name):
     assert all(m["skipped"] for m in history)
     for found, start in zip(jax.tree.leaves(state.weighting), jax.tree.leaves(weighting.init(2)), strict=True):
         np.testing.assert_array_equal(found, start)
+
+
+@pytest.mark.parametrize("weighting", [by_examples(), uniform(), fedvg(), by_validation_loss()])
+def test_alone_is_what_the_cohort_says_up_to_a_factor(weighting):
+    score = jnp.array([1.0, jnp.nan, 2.5])  # ignored by those that do not look
+    info = setup.info(score, num_examples=[4, 0, 7])
+    together, _ = weighting.weigh(info, ())
+    each = jax.vmap(weighting.alone)(info.num_examples, info.losses, score)
+    np.testing.assert_allclose(together[2] / together[0], each[2] / each[0], rtol=1e-6)
