@@ -1,13 +1,13 @@
-"""Clock, memory, and the machine's ceiling."""
+"""Clock, memory, the machine's ceiling, and a process for each thing that is measured."""
 
-import importlib.metadata
-import importlib.util
+import json
 import os
-import platform
 import resource
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -39,11 +39,23 @@ def peak_memory() -> float:
     return held / 2**30
 
 
-def machine() -> str:
-    """What the figures were measured with."""
-    device = jax.devices()[0]
-    kind = f"{os.cpu_count()} CPU cores" if device.platform == "cpu" else device.device_kind
-    versions = f"Python {platform.python_version()}, JAX {jax.__version__}"
-    if importlib.util.find_spec("torch"):
-        versions += f", PyTorch {importlib.metadata.version('torch')}"
-    return f"{kind} ({platform.machine()}), {versions}"
+def spawn(
+    module: str, arguments: Sequence[str], launcher: Sequence[str] = (), environment: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Runs a module in a process of its own -> what the last line of its output says in JSON.
+
+    Args:
+        module: what ``python -m`` runs.
+        arguments: of its command line.
+        launcher: arguments of Python between ``python`` and ``-m``, for a module that starts others.
+        environment: variables to set beside those of this process.
+
+    Raises:
+        RuntimeError: if it fails, with the end of what it said.
+    """
+    command = [sys.executable, *launcher, "-m", module, *arguments]
+    environment = {**os.environ, **(environment or {})}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])

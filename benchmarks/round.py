@@ -1,18 +1,21 @@
 """Seconds of one round, ours beside the floor and the rivals, in one run on the same clients and model.
 
     python -m benchmarks.round
-    python -m benchmarks.round --workloads cnn --repeats 5 --rivals
+    python -m benchmarks.round --workloads cnn --repeats 5 --no-rivals
 
 Fashion-MNIST, the CRAFT authors' unbalanced Dirichlet(0.1) with 1000 clients, one local epoch, batches of 20. Each
-row runs in a process of its own, one after another, so that memory is its own and nothing else is timed with it.
-PyTorch's rows need the extra ``benchmarks``. On an accelerator the devices are all there are, and PyTorch's rows,
-which are written for a CPU, are left out. Keep the machine quiet.
+row runs in a process of its own, one after another, so that memory is its own and nothing else is timed with it;
+memory is left out where a row has several processes. PyTorch's rows need the extra ``benchmarks``. Those of other
+simulators, pfl-research, BlazeFL and Flower, appear where they are installed (the extra ``peers``) and run on a CPU
+only. On an accelerator the devices are all there are, and PyTorch's rows need one that it knows as ``cuda``; they
+were not run on one yet. Keep the machine quiet.
 """
 
 import dataclasses
+import importlib
+import importlib.metadata
 import importlib.util
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,13 @@ import tyro
 from benchmarks.workload import WORKLOADS
 from experiments.settings import cores
 
+# Name of each peer on PyPI -> what its rows import.
+PEERS = {"pfl": ("pfl",), "blazefl": ("blazefl", "tqdm"), "flwr": ("flwr", "ray")}
+
+# In the processes of rivals JAX only reads the data, and nothing is reported over the network.
+RIVALS = {"JAX_PLATFORMS": "cpu", "FLWR_TELEMETRY_ENABLED": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+ON_CPU = {"CUDA_VISIBLE_DEVICES": "", "PFL_PYTORCH_DEVICE": "cpu"}
+
 
 @dataclasses.dataclass(frozen=True)
 class Config:
@@ -29,7 +39,7 @@ class Config:
 
     Attributes:
         workloads: mlp and cnn train 100 clients, resnet20 ten (as 32 x 32 x 3).
-        rivals: also PyTorch's rows, if it is installed.
+        rivals: also the rows of PyTorch and of other simulators, as far as they are installed.
         repeats: timed runs of each row after one that is not; the median counts.
         devices: virtual CPU devices that share the cohort, beside rows with one; default the cores.
         out: Markdown file for the tables.
@@ -44,9 +54,22 @@ class Config:
     row: str | None = None
 
 
-def rows(config: Config) -> dict[str, str]:
-    """Label of each row -> its code ``function:argument:devices``."""
-    n = config.devices
+def missing() -> list[str]:
+    """The rivals that are not installed."""
+    needs = {"torch": ("torch",)} | {peer: ("torch", *modules) for peer, modules in PEERS.items()}
+    return [rival for rival, modules in needs.items() if not all(map(importlib.util.find_spec, modules))]
+
+
+def rows(workload: str, devices: int, torch: str, peers: set[str]) -> dict[str, str]:
+    """Label of each row -> its code ``function:argument:devices``.
+
+    Args:
+        workload: its name.
+        devices: JAX's devices that share the cohort in some rows, and PyTorch's threads or processes on a CPU.
+        torch: where PyTorch's rows run, ``cpu`` or ``cuda``; empty for none of them.
+        peers: the other simulators that get rows.
+    """
+    n = devices
     several = f", {n} devices" if n > 1 else ""
     table = {
         "centralised jitted loop (the floor)": "centralised::1",
@@ -58,30 +81,51 @@ def rows(config: Config) -> dict[str, str]:
         "ours, FedAvg's step alone": "server_step:fedavg:1",
         f"ours, FedVG's scores on 1000 images{several}": f"fedvg_score::{n}",
     }
-    if config.rivals and importlib.util.find_spec("torch"):
+    if torch == "cpu":
         table |= {
-            "PyTorch, one thread": "torch_one::1",
-            f"PyTorch, {n} threads": f"torch_one::{n}",
-            f"PyTorch, {n} processes": f"torch_processes::{n}",
-            "PyTorch, CRAFT's step by pinv": f"torch_craft::{n}",
+            "PyTorch, one thread": "torch_one:cpu:1",
+            f"PyTorch, {n} threads": f"torch_one:cpu:{n}",
+            f"PyTorch, {n} processes": f"torch_processes:cpu:{n}",
+            "PyTorch, CRAFT's step by pinv": f"torch_craft:cpu:{n}",
         }
+    elif torch == "cuda":
+        table["PyTorch"] = "torch_plain:cuda:1"
+        if workload != "mlp":
+            table["PyTorch, channels last"] = "torch_one:cuda:1"
+        table["PyTorch, vmap over clients"] = "torch_stacked:cuda:1"
+        table["PyTorch, CRAFT's step by pinv"] = "torch_craft:cuda:1"
+    if "pfl" in peers:
+        table |= {"pfl-research": "peer:pfl:1", f"pfl-research, {n} processes": f"peer:pfl:{n}"}
+    if "blazefl" in peers:
+        table |= {"BlazeFL": "peer:blazefl:1", f"BlazeFL, {n} threads": f"peer:blazefl:{n}"}
+    if "flwr" in peers:
+        table[f"Flower, {n} actors"] = f"peer:flwr:{n}"
     return table
 
 
-def run_row(config: Config) -> dict[str, float]:
+def run_row(config: Config) -> dict[str, Any]:
     """One row, in this process."""
     assert config.row is not None
     kind, argument, devices = config.row.split(":")
     workload, n = WORKLOADS[config.workloads[0]], int(devices)
+    if kind == "machine":
+        return describe()
+    result: dict[str, Any]
     if kind.startswith("torch"):
         from benchmarks import torch_loop
 
         if kind == "torch_one":
-            result = {"seconds": torch_loop.one_process(workload.name, n, config.repeats)}
+            result = torch_loop.one_process(workload.name, n, config.repeats, argument)
+        elif kind == "torch_plain":
+            result = torch_loop.one_process(workload.name, n, config.repeats, argument, channels_last=False)
+        elif kind == "torch_stacked":
+            result = torch_loop.side_by_side(workload.name, n, config.repeats, argument)
         elif kind == "torch_processes":
-            result = {"seconds": torch_loop.processes(workload.name, n, config.repeats)}
+            result = torch_loop.processes(workload.name, n, config.repeats)
         else:
-            result = {"seconds": torch_loop.craft_step(workload.name, config.repeats, n)}
+            result = torch_loop.craft_step(workload.name, n, config.repeats, argument)
+    elif kind == "peer":
+        result = importlib.import_module(f"benchmarks.peer_{argument}").rounds(workload.name, n, config.repeats)
     else:
         from benchmarks import jax_rounds
 
@@ -99,17 +143,41 @@ def run_row(config: Config) -> dict[str, float]:
     return {"memory": peak_memory(), **result}
 
 
-def spawn(config: Config, workload: str, row: str) -> dict[str, float]:
+def describe() -> dict[str, Any]:
+    """The machine: what it is, one large product's speed, and its accelerators as JAX and PyTorch see them."""
+    import jax
+
+    from benchmarks.measure import matmul_peak
+    from experiments.report import machine
+
+    accelerators = len(jax.devices()) if jax.default_backend() != "cpu" else 0
+    cuda = False
+    if accelerators and importlib.util.find_spec("torch"):
+        import torch
+
+        cuda = torch.cuda.is_available()
+    return {"text": machine(), "peak": matmul_peak(), "accelerators": accelerators, "cuda": cuda}
+
+
+def measured(config: Config, workload: str, row: str) -> dict[str, Any]:
     """One row, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.round", "--workloads", workload, "--row", row]
-    command += ["--repeats", str(config.repeats)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"row {row} of {workload} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
+    from benchmarks.measure import spawn
+
+    options = ["--workloads", workload, "--row", row, "--repeats", str(config.repeats)]
+    kind, argument, devices = row.split(":")
+    launcher: list[str] = []
+    environment = {}
+    if kind == "peer":
+        environment = RIVALS | ON_CPU
+        if argument == "pfl" and devices != "1":  # its processes are those of torchrun
+            launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={devices}"]
+            launcher += ["--local-ranks-filter=0"]
+    elif kind.startswith("torch"):
+        environment = RIVALS
+    return spawn("benchmarks.round", options, launcher, environment)
 
 
-def table(config: Config, name: str, peak: float) -> list[str]:
+def table(config: Config, name: str, peak: float, codes: dict[str, str]) -> list[str]:
     """The rows of one workload as Markdown."""
     from benchmarks.workload import one_round
 
@@ -121,14 +189,15 @@ def table(config: Config, name: str, peak: float) -> list[str]:
         "|---|---:|---:|---:|---:|---:|",
     ]
     print("\n".join(lines), flush=True)
-    for label, code in rows(config).items():
-        result = spawn(config, name, code)
+    for label, code in codes.items():
+        result = measured(config, name, code)
         seen = int(result.get("examples", 0 if "step" in label else examples))
         rate = seen / result["seconds"]
         share = f"{6 * workload.madds * rate / peak:.0%}" if seen else ""
         compiled = f"{result['compile']:.1f} s" if "compile" in result else ""
-        cells = [f"{result['seconds']:.4f}", f"{rate:.0f}" if seen else "", share, compiled]
-        line = f"| {label} | " + " | ".join(cells) + f" | {result['memory']:.2f} |"
+        memory = "" if result["memory"] is None else f"{result['memory']:.2f}"
+        cells = [f"{result['seconds']:.4f}", f"{rate:.0f}" if seen else "", share, compiled, memory]
+        line = f"| {label} | " + " | ".join(cells) + " |"
         print(line, flush=True)
         lines.append(line)
     return lines
@@ -142,20 +211,25 @@ def main(config: Config) -> None:
     if config.row is not None:
         print(json.dumps(run_row(config)))
         return
-    import jax
-
-    from benchmarks.measure import machine, matmul_peak
-
-    if jax.default_backend() != "cpu":  # PyTorch's loop here is for the CPU
-        config = dataclasses.replace(config, devices=len(jax.devices()), rivals=False)
-    peak = matmul_peak()
+    machine = measured(config, config.workloads[0], "machine::1")  # this process leaves an accelerator alone
+    devices, torch, peers = config.devices, "", set()
+    found = [rival for rival in ("torch", *PEERS) if rival not in missing()]
+    if machine["accelerators"]:
+        devices = machine["accelerators"]
+        torch = "cuda" if config.rivals and machine["cuda"] else ""
+    elif config.rivals and "torch" in found:
+        torch, peers = "cpu", set(found) & set(PEERS)
+    versions = "".join(f", {rival} {importlib.metadata.version(rival)}" for rival in found if config.rivals)
     command = " ".join(["python -m benchmarks.round", *sys.argv[1:]])
-    lines: list[Any] = [
-        f"`{command}` on {machine()}; one 2048 x 2048 matrix product runs at {peak / 1e9:.0f} GFLOP/s."
+    lines = [
+        f"`{command}` on {machine['text']}{versions}; one 2048 x 2048 matrix product runs at "
+        f"{machine['peak'] / 1e9:.0f} GFLOP/s."
     ]
-    print(lines[0], flush=True)
+    if config.rivals and missing():
+        lines.append(f"\nNot installed: {', '.join(missing())}.")
+    print("\n".join(lines), flush=True)
     for name in config.workloads:
-        lines += table(config, name, peak)
+        lines += table(config, name, machine["peak"], rows(name, devices, torch, peers))
     if config.out is not None:
         config.out.write_text("\n".join(lines) + "\n")
 

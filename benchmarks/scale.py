@@ -10,7 +10,6 @@ a process of its own; keep the machine quiet.
 import dataclasses
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -107,16 +106,6 @@ def run_point(point: Point, repeats: int) -> dict[str, float]:
     return {"seconds": seconds(round_, repeats), "memory": peak_memory()}
 
 
-def spawn(point: Point, repeats: int) -> dict[str, float]:
-    """One point, in a process of its own."""
-    command = [sys.executable, "-m", "benchmarks.scale", "--repeats", str(repeats)]
-    command += ["--point", json.dumps(dataclasses.asdict(point))]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{point} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def draw(results: dict[str, list[tuple[Point, dict[str, float]]]], out: Path) -> None:
     """Seconds against the clients of a round, and against the population."""
     import matplotlib
@@ -144,7 +133,8 @@ def main(config: Config) -> None:
     if config.point is not None:
         print(json.dumps(run_point(Point(**json.loads(config.point)), config.repeats)))
         return
-    from benchmarks.measure import machine
+    from benchmarks.measure import spawn
+    from experiments.report import machine
 
     print(f"`python -m benchmarks.scale` on {machine()}; {os.cpu_count()} cores, one device\n")
     print("| sweep | model | clients | of | chunk | s / round | clients / s | memory, GiB |")
@@ -153,7 +143,8 @@ def main(config: Config) -> None:
     for name, points in sweeps(config).items():
         results[name] = []
         for point in points:
-            result = spawn(point, config.repeats)
+            options = ["--repeats", str(config.repeats), "--point", json.dumps(dataclasses.asdict(point))]
+            result = spawn("benchmarks.scale", options)
             results[name].append((point, result))
             rate = point.cohort / result["seconds"]
             setting = f"{point.model} | {point.cohort} | {point.population} | {point.chunk}"

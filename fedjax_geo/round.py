@@ -23,6 +23,7 @@ from fedjax_geo.objective import local_loss
 from fedjax_geo.shuffle import permuted
 from fedjax_geo.types import (
     Array,
+    Examples,
     FederatedData,
     Key,
     MeanServer,
@@ -38,11 +39,29 @@ from fedjax_geo.types import (
 Metrics = dict[str, Array]
 
 
+class Cohort(NamedTuple):
+    """What a round needs of its clients, rows of the federation and of the population's states."""
+
+    ids: Array  # [m] int32
+    indices: Array  # [m, capacity] int32, of the examples
+    sizes: Array  # [m] int32
+    states: PyTree  # leaves [m, ...]
+
+
 class Round(NamedTuple):
-    """A federated process as two pure functions."""
+    """A federated process as pure functions.
+
+    ``step`` is ``draw``, the rows of that cohort, ``advance``, and the cohort's states put back. The two are for
+    those who keep the population elsewhere: ``advance`` takes and returns a state whose ``clients`` are ``()``, and
+    needs of the examples those that the cohort's indices name.
+    """
 
     init: Callable[[Key, FederatedData], RoundState]
     step: Callable[[RoundState, Key, FederatedData], tuple[RoundState, Metrics]]
+    # (round, key, sizes of all clients [n]) -> ids [m]
+    draw: Callable[[Array, Key, Array], Array]
+    # (state, key, cohort, examples, validation examples or None, n) -> (state, states of the cohort after, metrics)
+    advance: Callable[..., tuple[RoundState, PyTree, Metrics]]
 
 
 class _Client(NamedTuple):
@@ -111,7 +130,7 @@ def make_round(
             chunk, not the cohort.
 
     Returns:
-        ``Round(init, step)``; the data is an argument of both, never a constant of the program. ``step``
+        ``Round(init, step, draw, advance)``; the data is an argument, never a constant of the program. ``step``
         raises ``ValueError`` while it is traced if method, cohort and data do not fit.
     """
     check_work(work)
@@ -164,35 +183,53 @@ def make_round(
         weight = tree.countable(alone(client.size, loss, score), answered)
         return (out._replace(update=()), loss, score, spoke & ~answered), (tree.scale(weight, out.update), weight)
 
+    def keys(round: Array, key: Key) -> Array:
+        return jax.random.split(jax.random.fold_in(jax.random.fold_in(key, 1), round), 3)
+
+    def draw(round: Array, key: Key, sizes: Array) -> Array:
+        ids = jnp.sort(permuted(keys(round, key)[0], jnp.arange(cohort), sizes.shape[0]))
+        return ids[parallel.arrange(num_local_steps(sizes[ids], work), strategy)]
+
     def step(state: RoundState, key: Key, data: FederatedData) -> tuple[RoundState, Metrics]:
         check_round(method, data, cohort)
-        round_key = jax.random.fold_in(jax.random.fold_in(key, 1), state.round)
-        cohort_key, clients_key, server_key = jax.random.split(round_key, 3)
-
-        ids = jnp.sort(permuted(cohort_key, jnp.arange(cohort), data.num_clients))
-        ids = ids[parallel.arrange(num_local_steps(data.train.sizes[ids], work), strategy)]
-        sizes = data.train.sizes[ids]
-        clients = _Client(
-            id=ids,
-            key=jax.vmap(jax.random.fold_in, (None, 0))(clients_key, ids),
-            indices=data.train.indices[ids],
-            size=sizes,
-            state=tree.take(state.clients, ids),
+        ids = draw(state.round, key, data.train.sizes)
+        drawn = Cohort(ids, data.train.indices[ids], data.train.sizes[ids], tree.take(state.clients, ids))
+        new, states, metrics = advance(
+            state._replace(clients=()), key, drawn, data.examples, data.validation, data.num_clients
         )
-        server_side = (state.variables, state.shared, state.round, data.examples, data.validation)
+        everybody = jax.tree.map(lambda all_, some: all_.at[ids].set(some), state.clients, states)
+        return new._replace(clients=everybody), metrics
+
+    def advance(
+        state: RoundState,
+        key: Key,
+        drawn: Cohort,
+        examples: Examples,
+        validation: Examples | None,
+        num_clients: int,
+    ) -> tuple[RoundState, PyTree, Metrics]:
+        _, clients_key, server_key = keys(state.round, key)
+        clients = _Client(
+            id=drawn.ids,
+            key=jax.vmap(jax.random.fold_in, (None, 0))(clients_key, drawn.ids),
+            indices=drawn.indices,
+            size=drawn.sizes,
+            state=drawn.states,
+        )
+        server_side = (state.variables, state.shared, state.round, examples, validation)
         (out, losses, score, broken), sums = parallel.fold_clients(train_one, clients, server_side, strategy)
         # A client that does not answer counts as one without examples.
-        sizes, losses = jnp.where(out.answered, sizes, 0), jnp.where(out.answered, losses, 0)
+        sizes, losses = jnp.where(out.answered, drawn.sizes, 0), jnp.where(out.answered, losses, 0)
 
         info = RoundInfo(
             weights=None,
             num_examples=sizes,
             num_steps=out.num_steps,
             losses=losses,
-            client_ids=ids,
-            num_clients=data.num_clients,
+            client_ids=drawn.ids,
+            num_clients=num_clients,
             reports=Reports(client=out.report, score=score),
-            server_data=data.validation,
+            server_data=validation,
             round=state.round,
             key=server_key,
         )
@@ -224,8 +261,8 @@ def make_round(
             variables=variables,
             server=server_state,
             weighting=weighting_state,
-            clients=jax.tree.map(lambda all_, some: all_.at[ids].set(some), state.clients, out.state),
-            shared=method.client.share(state.shared, clients.state, out.state, data.num_clients),
+            clients=(),
+            shared=method.client.share(state.shared, drawn.states, out.state, num_clients),
             step=change,
         )
         shares = tree.normalize(sizes.astype(losses.dtype), sizes > 0)
@@ -241,9 +278,9 @@ def make_round(
         }
         if diagnose is not None:
             metrics |= conflict(change, out.update, per_client, state.step, diagnose)
-        return new_state, metrics
+        return new_state, out.state, metrics
 
-    return Round(init, step)
+    return Round(init, step, draw, advance)
 
 
 def _check_params(params: PyTree) -> None:
