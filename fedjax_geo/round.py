@@ -52,7 +52,7 @@ class Round(NamedTuple):
     """A federated process as pure functions.
 
     ``step`` is ``draw``, the rows of that cohort, ``advance``, and the cohort's states put back. The two are for
-    those who keep the population elsewhere: ``advance`` takes and returns a state whose ``clients`` are ``()``, and
+    who keeps the population elsewhere: ``advance`` takes and returns a state whose ``clients`` are ``()``, and
     needs of the examples those that the cohort's indices name.
     """
 
@@ -60,7 +60,7 @@ class Round(NamedTuple):
     step: Callable[[RoundState, Key, FederatedData], tuple[RoundState, Metrics]]
     # (round, key, sizes of all clients [n]) -> ids [m]
     draw: Callable[[Array, Key, Array], Array]
-    # (state, key, cohort, examples, validation examples or None, n) -> (state, states of the cohort after, metrics)
+    # (state, key, cohort, examples, validation, n) -> (state, states of the cohort after, metrics)
     advance: Callable[..., tuple[RoundState, PyTree, Metrics]]
 
 
