@@ -50,8 +50,8 @@ class CNN(nnx.Module):
 
     def features(self, x: Array, *, rngs: nnx.Rngs | None = None) -> Array:
         """What the last layer sees, [b, 192], of images [b, h, w, c]."""
-        x = max_pool_2x2(nnx.relu(self.conv1(x)))
-        x = max_pool_2x2(nnx.relu(self.conv2(x)))
+        x = nnx.relu(max_pool_2x2(self.conv1(x)))
+        x = nnx.relu(max_pool_2x2(self.conv2(x)))
         x = x.reshape(len(x), -1)
         x = nnx.relu(self.dropout1(self.fc1(x), rngs=rngs))
         return nnx.relu(self.dropout2(self.fc2(x), rngs=rngs))

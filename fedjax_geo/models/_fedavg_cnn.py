@@ -35,8 +35,8 @@ class FedAvgCNN(nnx.Module):
 
     def features(self, x: Array) -> Array:
         """What the last layer sees, [b, 512], of images [b, h, w, c]."""
-        x = max_pool_2x2(nnx.relu(self.conv1(x)))
-        x = max_pool_2x2(nnx.relu(self.conv2(x)))
+        x = nnx.relu(max_pool_2x2(self.conv1(x)))
+        x = nnx.relu(max_pool_2x2(self.conv2(x)))
         return nnx.relu(self.fc1(x.reshape(len(x), -1)))
 
     def __call__(self, x: Array) -> Array:

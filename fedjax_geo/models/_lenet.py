@@ -37,8 +37,8 @@ class LeNet5(nnx.Module):
 
     def features(self, x: Array, mask: Array | None = None) -> Array:
         """What the last layer sees, [b, 84], of images [b, h, w, c]."""
-        x = max_pool_2x2(nnx.relu(self.norm1(self.conv1(x), mask=mask)))
-        x = max_pool_2x2(nnx.relu(self.norm2(self.conv2(x), mask=mask)))
+        x = nnx.relu(max_pool_2x2(self.norm1(self.conv1(x), mask=mask)))
+        x = nnx.relu(max_pool_2x2(self.norm2(self.conv2(x), mask=mask)))
         x = x.reshape(len(x), -1)
         return nnx.relu(self.fc2(nnx.relu(self.fc1(x))))
 
