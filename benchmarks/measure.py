@@ -40,7 +40,10 @@ def peak_memory() -> float:
 
 
 def spawn(
-    module: str, arguments: Sequence[str], launcher: Sequence[str] = (), environment: Mapping[str, str] | None = None
+    module: str,
+    arguments: Sequence[str],
+    launcher: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Runs a module in a process of its own -> what the last line of its output says in JSON.
 

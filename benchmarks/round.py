@@ -6,7 +6,7 @@
 Fashion-MNIST, the CRAFT authors' unbalanced Dirichlet(0.1) with 1000 clients, one local epoch, batches of 20. Each
 row runs in a process of its own, one after another, so that memory is its own and nothing else is timed with it;
 memory is left out where a row has several processes. PyTorch's rows need the extra ``benchmarks``. Those of other
-simulators, pfl-research, BlazeFL and Flower, appear where they are installed (the extra ``peers``) and run on a CPU
+simulators, pfl-research, BlazeFL and Flower, appear where they are installed (the extra ``peers``), and on a CPU
 only. On an accelerator the devices are all there are, and PyTorch's rows need one that it knows as ``cuda``; they
 were not run on one yet. Keep the machine quiet.
 """
@@ -38,7 +38,7 @@ class Config:
     """Settings of the benchmark.
 
     Attributes:
-        workloads: mlp and cnn train 100 clients, resnet20 ten (as 32 x 32 x 3).
+        workloads: 100 clients each; of residual networks, on 32 x 32 x 3, there is resnet110, too.
         rivals: also the rows of PyTorch and of other simulators, as far as they are installed.
         repeats: timed runs of each row after one that is not; the median counts.
         devices: virtual CPU devices that share the cohort, beside rows with one; default the cores.
@@ -46,7 +46,7 @@ class Config:
         row: run one row of one workload in this process and print it as JSON; what the others are made of.
     """
 
-    workloads: tuple[str, ...] = tuple(WORKLOADS)
+    workloads: tuple[str, ...] = ("mlp", "cnn", "resnet20")
     rivals: bool = True
     repeats: int = 7
     devices: int = cores()
@@ -75,6 +75,7 @@ def rows(workload: str, devices: int, torch: str, peers: set[str]) -> dict[str, 
         "centralised jitted loop (the floor)": "centralised::1",
         "ours, FedAvg": "federated:fedavg:1",
         f"ours, FedAvg{several}": f"federated:fedavg:{n}",
+        f"ours, FedAvg{several}, short last batches": f"halved:fedavg:{n}",
         "ours, CRAFT": "federated:craft:1",
         f"ours, CRAFT{several}": f"federated:craft:{n}",
         "ours, CRAFT's step alone": "server_step:craft:1",
@@ -130,6 +131,8 @@ def run_row(config: Config) -> dict[str, Any]:
         from benchmarks import jax_rounds
 
         strategy = jax_rounds.use_devices(n)
+        if kind == "halved":
+            strategy, kind = strategy._replace(halvings=2), "federated"
         if kind == "federated":
             result = jax_rounds.federated(workload, argument, strategy, config.repeats)
         elif kind == "server_step":

@@ -1,9 +1,9 @@
 """A round in PyTorch as its best: tensors in memory, one client after another, no data loader.
 
-On a CPU with one thread, with all threads, channels last for convolutions, and as processes of one thread that share
-the clients. On a GPU one client after another in both layouts, and all clients side by side as one ``vmap``, which is
-tested on a CPU only: nothing here was run on a GPU yet. CRAFT's step as its authors' code takes it: one
-pseudo-inverse for each layer.
+On a CPU with one thread, with all threads, channels last for convolutions, and as processes of one thread that
+share the clients. On a GPU one client after another in both layouts, and all clients side by side as one ``vmap``.
+Nothing here was run on a GPU yet; the same code is tested on a CPU. CRAFT's step as its authors' code takes it:
+one pseudo-inverse for each layer.
 """
 
 import time
@@ -147,10 +147,10 @@ def stacked_round(clients: Clients) -> Callable[[], list[torch.Tensor]]:
         rows = (first + order).clamp_max(len(y) - 1)
         for k in range(0, counts[0], BATCH_SIZE):
             n = sum(count > k for count in counts)
-            now, batch = {key: p[:n] for key, p in params.items()}, slice(k, k + BATCH_SIZE)
-            taken = rows[:n, batch]
-            gradients = gradient(now, x[taken], y[taken], held[:n, batch].float())
-            torch._foreach_sub_(list(now.values()), list(gradients.values()), alpha=LEARNING_RATE)
+            current = {name: p[:n] for name, p in params.items()}
+            batch = rows[:n, k : k + BATCH_SIZE]
+            gradients = gradient(current, x[batch], y[batch], held[:n, k : k + BATCH_SIZE].float())
+            torch._foreach_sub_(list(current.values()), list(gradients.values()), alpha=LEARNING_RATE)
         return [torch.tensordot(sizes.float(), start[k] - p, 1) for k, p in params.items()]
 
     return train

@@ -28,7 +28,7 @@ WORKLOADS = {
     for w in (
         Workload("mlp", models.mlp, 0.199e6, 100, False),
         Workload("cnn", models.cnn, 8.3e6, 100, False),
-        Workload("resnet20", models.resnet, 40.8e6, 10, True),
+        Workload("resnet20", models.resnet, 40.8e6, 100, True),
         Workload("resnet110", functools.partial(models.resnet, depth=110), 253e6, 10, True),
     )
 }
