@@ -127,6 +127,7 @@ def main(arguments: Sequence[str]) -> None:
             eval_every=config.eval_every,
             strategy=strategy,
             callbacks=[bar.run(config.method, config.rounds), run_folder(folder, settings)],
+            stream=config.stream,
         )
     print_table({config.method: result}, f"{config.data}, {federation.num_clients} clients, {config.model}")
     if config.preset is not None:

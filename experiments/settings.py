@@ -56,6 +56,8 @@ class Config:
             cohort is at least as large; a CPU counts as one unless asked for more.
         auto: compare a few layouts on this machine before the run and take the fastest, in place of chunk and
             devices; the answer is remembered.
+        stream: keep the examples and the clients' states in host memory and bring each round's cohort to the
+            device, for what does not fit there.
         out: folder for the run's records.
     """
 
@@ -88,6 +90,7 @@ class Config:
     chunk: int | None = None
     devices: int | None = None
     auto: bool = False
+    stream: bool = False
     out: Path = Path("runs")
 
     @property
@@ -135,10 +138,13 @@ def prepare_devices(config: Config) -> None:
     variable ``JAX_NUM_CPU_DEVICES``, stays if the configuration names none.
 
     Raises:
-        ValueError: if the layout is to be chosen and is given, too, or the devices are less than one.
+        ValueError: if the layout is to be chosen and is given, too, or the data is to be streamed, or the devices
+            are less than one.
     """
     if config.auto and not (config.chunk is None and config.devices is None):
         raise ValueError("auto chooses the layout: leave out chunk and devices")
+    if config.auto and config.stream:
+        raise ValueError("auto compares layouts with all data on the device: leave out auto or stream")
     if config.devices is not None and config.devices < 1:
         raise ValueError(f"devices must be at least 1, got {config.devices}")
     wanted = config.devices

@@ -1,6 +1,6 @@
 """How well a model serves each client, and how evenly."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,8 @@ from fedjax_geo.types import (
     serve_global,
 )
 
+BATCH = 500  # examples of a pass over all clients' examples
+
 
 class ClientScores(NamedTuple):
     """Sums over each client's examples, ``[n]`` each."""
@@ -43,8 +45,9 @@ def flatten(split: Split) -> FlatSplit:
     """The padded index table of a split as one list, on the host."""
     indices, sizes = np.asarray(split.indices), np.asarray(split.sizes)
     filled = np.arange(indices.shape[1])[None, :] < sizes[:, None]
-    owners = np.repeat(np.arange(len(sizes)), sizes)
-    return FlatSplit(jnp.asarray(indices[filled], jnp.int32), jnp.asarray(owners, jnp.int32))
+    flat: Any = indices[filled].astype(np.int32)
+    owners: Any = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+    return FlatSplit(flat, owners)
 
 
 def _score(task: Task, variables: Variables, batch: Batch) -> tuple[Array, Array]:
@@ -64,8 +67,9 @@ def score_global(
     split: FlatSplit,
     num_clients: int,
     *,
-    batch_size: int = 500,
+    batch_size: int = BATCH,
     strategy: parallel.Strategy | None = None,
+    so_far: ClientScores | None = None,
 ) -> ClientScores:
     """One model on every client's examples, in full batches across clients.
 
@@ -73,10 +77,11 @@ def score_global(
         task: model and loss.
         variables: the model that all clients are served.
         examples: the flat copy.
-        split: whose examples are scored.
+        split: whose examples are scored; those whose owner is n are nobody's and do not count.
         num_clients: n.
         batch_size: examples per pass.
         strategy: its mesh shares the passes, which follow one another on each device; default the one device.
+        so_far: sums that are gone on from, of other examples; default zeros.
     """
     mesh = None if strategy is None else strategy.mesh
     total = split.indices.shape[0]
@@ -88,16 +93,19 @@ def score_global(
         rows = indices[where]
         return _score(task, variables, Batch(examples.x[rows], examples.y[rows], true))
 
-    zeros = jnp.zeros((num_clients,), jnp.float32)
-    size = zeros.at[split.owners].add(1)
+    if so_far is None:
+        so_far = ClientScores(*[jnp.zeros((num_clients,), jnp.float32)] * 3)
     if total == 0:
-        return ClientScores(zeros, zeros, size)
+        return so_far
     passes = jnp.arange(-(-total // batch_size), dtype=jnp.int32)
     by_pass = parallel.map_clients(
-        one, passes, (variables, examples, split.indices), parallel.Strategy(chunk=1, mesh=mesh)
+        one, passes, (variables, examples, jnp.asarray(split.indices)), parallel.Strategy(chunk=1, mesh=mesh)
     )  # [passes, b]
-    correct, loss = (zeros.at[split.owners].add(values.reshape(-1)[:total]) for values in by_pass)
-    return ClientScores(correct, loss, size)
+    correct, loss = (
+        sums.at[split.owners].add(values.reshape(-1)[:total], mode="drop")
+        for sums, values in zip(so_far[:2], by_pass, strict=True)
+    )
+    return ClientScores(correct, loss, so_far.size.at[split.owners].add(1, mode="drop"))
 
 
 def score_personal(
@@ -112,6 +120,7 @@ def score_personal(
     work: Work = Work(),
     round: Array | int = 0,
     key: Key | None = None,
+    ids: Array | None = None,
 ) -> ClientScores:
     """Each client's own model on its own test examples.
 
@@ -124,25 +133,28 @@ def score_personal(
         client: the algorithm that has trained.
         variables: the global model.
         states: of all clients, leaves ``[n, ...]``.
-        data: the federation.
+        data: the federation, or some clients of one.
         strategy: the layout; the chunk is how many models there are at a time on each device.
         batch_size: test examples per pass.
         work: the batches of clients that adapt.
         round: finished rounds, for their learning rates.
-        key: of their randomness, folded with the client's id; default that of seed 0.
+        key: of the run, for their randomness; default that of seed 0.
+        ids: the clients' numbers in the whole federation, int32 ``[n]``; default ``0..n-1``.
     """
     key = jax.random.key(0) if key is None else key
+    key = jax.random.fold_in(jax.random.fold_in(key, 3), round)  # 0 to 2 are the round's
+    ids = jnp.arange(data.num_clients, dtype=jnp.int32) if ids is None else ids
 
     def serve_own(i: Array, data: FederatedData, variables: Variables, state: PyTree, key: Key) -> Variables:
         if client.adapt is None:
             return client.personalize(variables, state)
-        shuffle_key, adapt_key = jax.random.split(jax.random.fold_in(key, i))
+        shuffle_key, adapt_key = jax.random.split(key)
         batches = serve(data.examples, data.train.indices[i], data.train.sizes[i], shuffle_key, work)
         return client.adapt(task, variables, state, batches, round=jnp.asarray(round, jnp.int32), key=adapt_key)
 
     def one(i: Array, shared: tuple) -> tuple[Array, Array]:
-        data, variables, states, key = shared
-        own = serve_own(i, data, variables, tree.take(states, i), key)
+        data, variables, states, key, ids = shared
+        own = serve_own(i, data, variables, tree.take(states, i), jax.random.fold_in(key, ids[i]))
         indices, size = data.test.indices[i], data.test.sizes[i]
 
         def add_batch(index: Array, sums: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -155,7 +167,7 @@ def score_personal(
     # The longest together, as in a round.
     lengths = data.test.sizes if client.adapt is None else num_local_steps(data.train.sizes, work)
     order = parallel.arrange(lengths, strategy)
-    correct, loss = parallel.map_clients(one, order, (data, variables, states, key), strategy)
+    correct, loss = parallel.map_clients(one, order, (data, variables, states, key, ids), strategy)
     place = jnp.argsort(order)
     return ClientScores(correct[place], loss[place], data.test.sizes.astype(loss.dtype))
 

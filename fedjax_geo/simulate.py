@@ -14,6 +14,7 @@ from fedjax_geo import _validate, evaluate, layers, parallel, tree
 from fedjax_geo.batches import Work, check_work
 from fedjax_geo.objective import cross_entropy
 from fedjax_geo.round import Round, check_round, make_round
+from fedjax_geo.stream import Advance, Home, on_host
 from fedjax_geo.types import Array, ClientAlgorithm, FederatedData, Key, Method, Model, RoundState, Task
 
 
@@ -41,8 +42,8 @@ class Event:
         total_rounds: rounds of the whole run.
         metrics: one entry for each round of the block, with its number ``round`` (from 1).
         evaluation: of the model after the block.
-        state: the state after the block, on the device; the next block takes its memory, so a callback that
-            wants to keep it must copy it.
+        state: the state after the block, on the device; with ``stream``, its ``clients`` in host memory. The next
+            block takes its memory, so a callback that wants to keep it must copy it.
         seconds: wall time of the block's training and of its evaluation.
     """
 
@@ -61,10 +62,10 @@ class Result:
     """A finished run.
 
     Attributes:
-        state: after the last round.
+        state: after the last round; with ``stream``, its ``clients`` in host memory.
         evaluations: round 0 first.
         metrics: one entry for each round.
-        compile_seconds: tracing and compiling the rounds.
+        compile_seconds: tracing and compiling the rounds; with ``stream``, reading the first cohort, too.
         round_seconds: wall time of training, divided by rounds.
         diverged_at: the first round in which no client that answered had a finite update. The run stopped after
             the block that holds it.
@@ -124,7 +125,6 @@ def make_scores(
         )
         scores = {"global": served}
         if evaluate.is_personal(client):
-            key = jax.random.fold_in(jax.random.fold_in(key, 3), state.round)  # 0 to 2 are the round's
             scores["personal"] = evaluate.score_personal(
                 task,
                 client,
@@ -150,7 +150,7 @@ def read_scores(round: int, scores: dict[str, evaluate.ClientScores]) -> Evaluat
     )
 
 
-def read_metrics(buffers: dict[str, Array], first: int, count: int) -> list[dict[str, float]]:
+def read_metrics(buffers: dict[str, np.ndarray], first: int, count: int) -> list[dict[str, float]]:
     """The first ``count`` entries of a block's metrics, on the host, one dictionary a round from ``first``."""
     return [
         {"round": first + i, **{name: float(values[i]) for name, values in buffers.items()}} for i in range(count)
@@ -162,33 +162,56 @@ def first_broken(metrics: list[dict[str, float]]) -> int | None:
     return next((int(m["round"]) for m in metrics if m["skipped"] and m["nonfinite_clients"]), None)
 
 
-def make_evaluation(
+def on_device(
+    process: Round,
     task: Task,
     method: Method,
     data: FederatedData,
+    key: Key,
     strategy: parallel.Strategy,
+    work: Work,
     side_by_side: int,
-    work: Work = Work(),
-) -> Callable[[RoundState, Key, FederatedData], Evaluation]:
-    """A function ``(state, key of the run, data)`` that evaluates a state on all clients' test examples.
+) -> Home:
+    """The whole population on the device, or on each of a mesh: a block of rounds is one program.
 
-    Personal models are evaluated in chunks of at most ``side_by_side`` clients per device; those that adapt before
-    take their batches as ``work`` says.
+    Args:
+        process: the rounds.
+        task: model and loss.
+        method: whose rounds they are.
+        data: the federation.
+        key: of the run.
+        strategy: the layout; where it has no chunk, personal models are evaluated in chunks of ``side_by_side``.
+        work: of the rounds, and the batches of clients that adapt before they are evaluated.
+        side_by_side: see strategy.
     """
-    strategy = strategy._replace(chunk=strategy.chunk or side_by_side)
-    lower = "the size of the model or of its inputs"
-    if evaluate.is_personal(method.client):
-        lower = f"strategy.chunk, the models evaluated side by side (now {strategy.chunk})"
-    split = parallel.replicate(evaluate.flatten(data.test), strategy)
+    lower = "the number of its clients or examples, or keep it in host memory by stream=True"
+    with within_memory("the population", lower):
+        split = parallel.replicate(evaluate.flatten(data.test), strategy)
+        data = parallel.replicate(data, strategy)
+    score = jax.jit(
+        make_scores(task, method.client, strategy._replace(chunk=strategy.chunk or side_by_side), work)
+    )
 
-    score = jax.jit(make_scores(task, method.client, strategy, work))
+    def init() -> RoundState:
+        with within_memory("the population", lower):
+            return parallel.replicate(jax.jit(process.init)(key, data), strategy)
 
-    def run(state: RoundState, key: Key, data: FederatedData) -> Evaluation:
-        with within_memory("the evaluation", lower):
-            scores = jax.device_get(score(state, key, data, split))
-        return read_scores(int(state.round), scores)
+    def copy(state: RoundState) -> RoundState:
+        return parallel.replicate(jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state), strategy)
 
-    return run
+    def compile(state: RoundState, rounds: int, length: int) -> Advance:
+        del rounds
+        block = make_block(process, length)
+        block = jax.jit(block, donate_argnums=0, out_shardings=parallel.replicated(strategy))
+        compiled = block.lower(state, key, data, jnp.int32(0)).compile()
+
+        def advance(state: RoundState, count: int) -> tuple[RoundState, dict[str, np.ndarray]]:
+            state, buffers = compiled(state, key, data, jnp.int32(count))
+            return state, jax.device_get(buffers)
+
+        return advance
+
+    return Home(init, copy, compile, lambda state: jax.device_get(score(state, key, data, split)))
 
 
 def _check_state(state: RoundState, like: RoundState) -> None:
@@ -220,6 +243,7 @@ def simulate(
     diagnose: layers.Grouping | None = layers.module,
     state: RoundState | None = None,
     callbacks: Sequence[Callback] = (),
+    stream: bool = False,
 ) -> Result:
     """Run a federated method.
 
@@ -240,6 +264,8 @@ def simulate(
         diagnose: see ``make_round``.
         state: continue from here (a state of the same method and data) up to ``rounds`` in all.
         callbacks: told after round 0 and after every block.
+        stream: keep the population's examples, tables and states in host memory and bring each round's cohort to
+            the device; for populations larger than the device.
 
     Returns:
         The final state and the history. A run none of whose clients train to finite numbers stops with a warning.
@@ -257,24 +283,30 @@ def simulate(
     task = Task(model, data.prepare, example_loss)
     process = make_round(method, task, cohort=cohort, work=work, strategy=strategy, diagnose=diagnose)
 
-    key = jax.random.key(seed)
-    data = parallel.replicate(data, strategy)
+    key = parallel.replicate(jax.random.key(seed), strategy)
+    home = (on_host if stream else on_device)(process, task, method, data, key, strategy, work, cohort)
+    shapes = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)), data
+    )
     if state is None:
-        state = jax.jit(process.init)(key, data)
+        state = home.init()
     else:
-        _check_state(state, jax.eval_shape(process.init, key, data))
-        state = jax.tree.map(lambda leaf: jnp.array(leaf, copy=True), state)  # the blocks take its memory
-    state, key = parallel.replicate((state, key), strategy)
-    jax.eval_shape(process.step, state, key, data)  # what does not fit fails here, before anything is told
-    evaluation = make_evaluation(task, method, data, strategy, cohort, work)
+        _check_state(state, jax.eval_shape(process.init, key, shapes))
+        state = home.copy(state)  # the blocks take its memory
+    jax.eval_shape(process.step, state, key, shapes)  # what does not fit fails here, before anything is told
     result = Result(state)
     lower = [f"cohort (now {cohort})", f"work.batch_size (now {work.batch_size})"]
     if strategy.chunk != 1:
         lower.insert(0, f"strategy.chunk (now {strategy.chunk or 'None, the whole cohort at once'})")
+    evaluated = "the size of the model or of its inputs"
+    if evaluate.is_personal(method.client):
+        evaluated = f"strategy.chunk, the models evaluated side by side (now {strategy.chunk or cohort})"
 
     def tell(metrics: list[dict[str, float]], seconds: float) -> None:
         begin = time.perf_counter()
-        result.evaluations.append(evaluation(result.state, key, data))
+        with within_memory("the evaluation", evaluated):
+            scores = home.score(result.state)
+        result.evaluations.append(read_scores(int(result.state.round), scores))
         result.metrics.extend(metrics)
         spent = {"train": seconds, "evaluate": time.perf_counter() - begin}
         for callback in callbacks:
@@ -287,9 +319,8 @@ def simulate(
         return result
 
     begin = time.perf_counter()
-    block = jax.jit(make_block(process, eval_every), donate_argnums=0, out_shardings=parallel.replicated(strategy))
     with within_memory("a round", *lower):
-        compiled = block.lower(state, key, data, jnp.int32(0)).compile()
+        advance = home.compile(result.state, rounds, eval_every)
     result.compile_seconds = time.perf_counter() - begin
 
     spent = 0.0
@@ -298,8 +329,7 @@ def simulate(
         count = min(eval_every - done % eval_every, rounds - done)
         begin = time.perf_counter()
         with within_memory("a round", *lower):
-            result.state, buffers = compiled(result.state, key, data, jnp.int32(count))
-            buffers = jax.device_get(buffers)
+            result.state, buffers = advance(result.state, count)
         seconds = time.perf_counter() - begin
         spent += seconds
         metrics = read_metrics(buffers, done + 1, count)
@@ -319,7 +349,6 @@ __all__ = [
     "Event",
     "Result",
     "make_block",
-    "make_evaluation",
     "make_scores",
     "read_scores",
     "simulate",

@@ -27,11 +27,12 @@ LEVELS = {
     "methods": 3,
     "round": 3,
     "evaluate": 3,
-    "simulate": 4,
-    "record": 5,
-    "checkpoint": 5,
-    "sweep": 5,
-    "tune": 5,
+    "stream": 4,
+    "simulate": 5,
+    "record": 6,
+    "checkpoint": 6,
+    "sweep": 6,
+    "tune": 6,
 }
 # The vocabulary comes before the arithmetic written in it, and so on down each level.
 WITHIN = {("tree", "types"), ("shuffle", "types"), ("objective", "batches")}
