@@ -49,7 +49,7 @@ def print_table(results: Mapping[str, Result], title: str) -> None:
     for name, result in results.items():
         summary = result.evaluations[-1].summaries[served(result)]
         values = [f"{summary[key]:.3f}" for key in _COLUMNS]
-        shares = [m["conflict_share"] for m in result.metrics]
+        shares = [m["conflict_share"] for m in result.metrics if "conflict_share" in m]
         conflict = f"{100 * np.mean(shares):.1f} %" if shares else "-"
         table.add_row(name, *values, conflict, f"{result.round_seconds:.3f}")
     Console(width=None if sys.stdout.isatty() else 120).print(table)

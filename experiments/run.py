@@ -26,7 +26,7 @@ from experiments.datasets import load
 from experiments.preset import Preset
 from experiments.report import print_table
 from experiments.settings import Config, build_model, layout, prepare_devices
-from fedjax_geo import data, measured_strategy, methods, simulate
+from fedjax_geo import data, layers, measured_strategy, methods, simulate
 from fedjax_geo.record import ProgressBar, run_folder
 from fedjax_geo.tune import describe
 from fedjax_geo.types import Method
@@ -97,9 +97,16 @@ def main(arguments: Sequence[str]) -> None:
     federation = load(config)
     print(f"{federation.provenance}\n{data.summarize(federation)}\n")
     model = build_model(config, federation.num_classes)
+    diagnose = layers.module if config.diagnose else None
     if config.auto:
         choice = measured_strategy(
-            method, model, federation, cohort=config.cohort, work=config.work, seed=config.seed
+            method,
+            model,
+            federation,
+            cohort=config.cohort,
+            work=config.work,
+            seed=config.seed,
+            diagnose=diagnose,
         )
         strategy, chosen = choice.strategy, str(choice)
     else:
@@ -127,6 +134,7 @@ def main(arguments: Sequence[str]) -> None:
             eval_every=config.eval_every,
             strategy=strategy,
             callbacks=[bar.run(config.method, config.rounds), run_folder(folder, settings)],
+            diagnose=diagnose,
             stream=config.stream,
         )
     print_table({config.method: result}, f"{config.data}, {federation.num_clients} clients, {config.model}")
