@@ -56,8 +56,8 @@ class Config:
             cohort is at least as large; a CPU counts as one unless asked for more.
         auto: compare a few layouts on this machine before the run and take the fastest, in place of chunk and
             devices; the answer is remembered.
-        diagnose: how far the step is from each client's update, for which all updates of a round are held; a method
-            that averages needs less memory and time without.
+        diagnose: how far the step is from each client's update, for which all updates of a round are held; a
+            method that averages needs less memory and time without.
         stream: keep the examples and the clients' states in host memory and bring each round's cohort to the
             device, for what does not fit there.
         out: folder for the run's records.
