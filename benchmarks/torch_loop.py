@@ -49,7 +49,7 @@ class Clients:
         self.start = {k: v.clone() for k, v in self.model.state_dict().items()}
 
     def train(self) -> tuple[list[torch.Tensor], int]:
-        """One local epoch of each client -> the sum of their models weighted by examples, and the examples."""
+        """One local epoch of each client -> the sum of their updates weighted by examples, and the examples."""
         total = [torch.zeros_like(p) for p in self.model.parameters()]
         examples = 0
         for update, size in self.updates():

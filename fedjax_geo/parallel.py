@@ -189,7 +189,7 @@ def fold_clients(
 
     def on_one_device(clients: PyTree, places: Array, shared: PyTree) -> tuple[PyTree, PyTree]:
         everybody = (clients, places)
-        if chunks == 1:
+        if chunks == 1 and chunk > 1:
             results, sums = side_by_side(everybody, shared)
         else:
             train = by_itself if chunk == 1 else side_by_side

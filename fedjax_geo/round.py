@@ -180,7 +180,7 @@ def make_round(
         score = method.weighting.score(task, trained, out.update, server_data, score_key)
         if alone is None:
             return (out, loss, score, spoke & ~answered), ()
-        weight = tree.countable(alone(client.size, loss, score), answered)
+        weight = jax.tree.map(tree.wide, tree.countable(alone(client.size, loss, score), answered))
         return (out._replace(update=()), loss, score, spoke & ~answered), (tree.scale(weight, out.update), weight)
 
     def keys(round: Array, key: Key) -> Array:

@@ -159,7 +159,7 @@ def make_scores_in_parts(
     n, split = data.num_clients, evaluate.flatten(data.test)
     total = len(split.indices)
     batch = min(evaluate.BATCH, max(total, 1))
-    part = batch * min(2 * strategy.num_devices, -(-total // batch))
+    part = batch * max(1, min(2 * strategy.num_devices, -(-total // batch)))
     groups = [np.minimum(np.arange(i, i + side_by_side), n - 1) for i in range(0, n, side_by_side)]
     train = _nothing(n) if client.adapt is None else data.train
     most = max(int(np.sum(data.test.sizes[ids]) + np.sum(train.sizes[ids])) for ids in groups)

@@ -140,8 +140,10 @@ def _check_side_by_side(side_by_side: int | None, runs: int, strategy: parallel.
         raise ValueError("seeds must hold at least one seed, got none")
     on_cpu = jax.default_backend() == "cpu"
     if side_by_side is None:
-        return 1 if on_cpu else runs
+        side_by_side = 1 if on_cpu else runs
     side_by_side = _validate.at_least("side_by_side", side_by_side, 1)
+    if strategy.halvings and side_by_side > 1:
+        raise ValueError(f"strategy.halvings must be 0 with runs side by side, got {strategy.halvings}")
     if on_cpu and strategy.num_devices > 1 and side_by_side > 1:
         # Batched linear algebra of several CPU devices in one process can wait for ever.
         raise ValueError(f"side_by_side must be 1 with a mesh of CPU devices, got {side_by_side}")

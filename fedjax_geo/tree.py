@@ -247,7 +247,7 @@ def norm(single: PyTree) -> Array:
 
 
 def wide(leaf: Array) -> Array:
-    """The leaf in float32 at least, for sums that a shorter format cannot hold."""
+    """The leaf, of whatever type, in float32 at least, for sums that a shorter format cannot hold."""
     return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
 
 

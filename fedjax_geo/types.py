@@ -167,7 +167,7 @@ class Weighting(NamedTuple):
     init: Callable[[int], PyTree] = lambda _: ()
     needs_server_data: bool = False
     # (examples, loss, score of one client) -> the weight that weigh gives it, up to a factor common to the cohort;
-    # None: what a client weighs depends on the others
+    # None: what a client weighs depends on the others. Replace it together with weigh: rounds use either
     alone: Callable[[Array, Array, PyTree], Any] | None = None
 
 

@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -11,14 +12,14 @@ from registry import short_shuffle as short_shuffle
 
 from fedjax_geo import layers, parallel
 from fedjax_geo.aggregators import averaged, craft, weighted_mean
-from fedjax_geo.batches import Work
+from fedjax_geo.batches import Work, fitted
 from fedjax_geo.clients import fedprox, local_sgd, scaffold
-from fedjax_geo.models import mlp
-from fedjax_geo.objective import cross_entropy
+from fedjax_geo.models import cnn, mlp
+from fedjax_geo.objective import cross_entropy, training_loss
 from fedjax_geo.parallel import Strategy, clients_mesh
 from fedjax_geo.round import make_round
-from fedjax_geo.types import MeanServer, Method, Task
-from fedjax_geo.weightings import by_examples, by_validation_loss, fedvg, tilted, uniform
+from fedjax_geo.types import Batch, MeanServer, Method, Task
+from fedjax_geo.weightings import by_examples, by_validation_loss, fedvg, separable, tilted, uniform
 
 DATA = toys.ragged()  # eight clients, one of them empty
 SGD = optax.sgd(0.1)
@@ -97,6 +98,32 @@ def test_memory_follows_the_chunk(server, factor):
 
     small, large = workspace(8), workspace(64)
     assert (large < factor * small) == isinstance(server, MeanServer)
+
+
+def test_sums_of_short_weights_are_wide():
+    """600 weights of 57 are 34,200; added one by one in bfloat16 they stop at 16,384."""
+    data = toys.federation([np.ones((1, 1))] * 600)
+    weighting = separable(lambda size, loss, score: jnp.bfloat16(57))
+    method = Method(local_sgd(SGD), weighting, averaged(optax.sgd(1.0)))
+    state, _ = toys.run(method, toys.lin, data, strategy=Strategy(1))
+    assert float(state.variables.params["w"]) == pytest.approx(-0.1, rel=1e-5)
+
+
+def test_halvings_leave_dropout_and_convolutions_as_they_are():
+    """A batch of 3 images in the place of 8, by the CNN: the same loss and gradient."""
+    model, key = cnn(3), jax.random.key(0)
+    batch = Batch(jax.random.normal(key, (8, 16, 16, 1)), jnp.arange(8) % 3, jnp.arange(8) < 3)
+    start = model.init(key, batch.x)
+    loss = training_loss(Task(model, toys.as_stored, cross_entropy))
+
+    def differentiate(params, batch):
+        return jax.value_and_grad(lambda p: loss(start._replace(params=p), batch, key)[0])(params)
+
+    found, expected = (
+        jax.jit(fitted, static_argnums=(0, 3))(differentiate, start.params, batch, s) for s in ((4,), ())
+    )
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
 
 
 def test_who_can_be_streamed():

@@ -135,3 +135,11 @@ def test_a_population_without_memory_is_told_of_streaming(monkeypatch):
     monkeypatch.setattr(module.evaluate, "flatten", full)
     with pytest.raises(MemoryError, match=r"the population does not .*stream=True"):
         run("fedavg")
+
+
+def test_nobody_has_test_examples():
+    data = dataclasses.replace(DATA, test=toys.split([[]] * DATA.num_clients))
+    found, expected = (
+        simulate(methods.fedavg(), MODEL, data, rounds=1, **OPTIONS, stream=stream) for stream in (True, False)
+    )
+    assert str(found.evaluations) == str(expected.evaluations)

@@ -38,6 +38,8 @@ def averaged(*links: optax.GradientTransformation) -> MeanServer:
     """``weighted_mean()`` and then the links, as a server that is known to need the mean only.
 
     The same as ``optax.chain(weighted_mean(), *links)``, except that a round may take the mean while clients
-    train, without ever holding all updates. The links must not read the clients' ``weights``.
+    train, without ever holding all updates: the chain then sees a cohort of one, the mean, while what it is told
+    of the clients beside (losses, reports) is of all of them. So the links must take neither from the stack nor
+    from ``weights``.
     """
     return MeanServer(*optax.chain(weighted_mean(), *links))
