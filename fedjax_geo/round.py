@@ -64,16 +64,6 @@ class Round(NamedTuple):
     advance: Callable[..., tuple[RoundState, PyTree, Metrics]]
 
 
-class _Client(NamedTuple):
-    """One row of the cohort."""
-
-    id: Array
-    key: Key
-    indices: Array
-    size: Array
-    state: PyTree
-
-
 def cohort_size(num_clients: int, fraction: float) -> int:
     """Clients for a participation fraction: the smallest whole number not below it, and at least one.
 
@@ -158,20 +148,21 @@ def make_round(
             step=tree.zeros_like(variables.params),
         )
 
-    def train_one(client: _Client, server_side: tuple) -> tuple:
+    def train_one(one: tuple[Cohort, Key], server_side: tuple) -> tuple:
+        client, key = one  # a row of the cohort, and the client's key for this round
         variables, shared, round_number, examples, server_data = server_side
-        shuffle_key, train_key, score_key = jax.random.split(client.key, 3)
-        batches = serve(examples, client.indices, client.size, shuffle_key, work, short)
-        loss = local_loss(task, method.client.complete(variables, client.state), batches, score_key)
+        shuffle_key, train_key, score_key = jax.random.split(key, 3)
+        batches = serve(examples, client.indices, client.sizes, shuffle_key, work, short)
+        loss = local_loss(task, method.client.complete(variables, client.states), batches, score_key)
         out = method.client.train(
-            task, variables, shared, client.state, batches, round=round_number, key=train_key
+            task, variables, shared, client.states, batches, round=round_number, key=train_key
         )
         # One client that breaks must not break the model, the statistics or what it keeps itself.
-        spoke = (client.size > 0) & out.answered
+        spoke = (client.sizes > 0) & out.answered
         answered = spoke & tree.is_finite((out.update, out.stats, out.state))
         out = out._replace(
             update=tree.select(answered, out.update, tree.zeros_like(out.update)),
-            state=tree.select(answered, out.state, client.state),
+            state=tree.select(answered, out.state, client.states),
             answered=answered,
             num_steps=jnp.where(answered, batches.num_steps if out.num_steps is None else out.num_steps, 0),
         )
@@ -180,7 +171,7 @@ def make_round(
         score = method.weighting.score(task, trained, out.update, server_data, score_key)
         if alone is None:
             return (out, loss, score, spoke & ~answered), ()
-        weight = jax.tree.map(tree.wide, tree.countable(alone(client.size, loss, score), answered))
+        weight = jax.tree.map(tree.wide, tree.countable(alone(client.sizes, loss, score), answered))
         return (out._replace(update=()), loss, score, spoke & ~answered), (tree.scale(weight, out.update), weight)
 
     def keys(round: Array, key: Key) -> Array:
@@ -209,13 +200,7 @@ def make_round(
         num_clients: int,
     ) -> tuple[RoundState, PyTree, Metrics]:
         _, clients_key, server_key = keys(state.round, key)
-        clients = _Client(
-            id=drawn.ids,
-            key=jax.vmap(jax.random.fold_in, (None, 0))(clients_key, drawn.ids),
-            indices=drawn.indices,
-            size=drawn.sizes,
-            state=drawn.states,
-        )
+        clients = (drawn, jax.vmap(jax.random.fold_in, (None, 0))(clients_key, drawn.ids))
         server_side = (state.variables, state.shared, state.round, examples, validation)
         (out, losses, score, broken), sums = parallel.fold_clients(train_one, clients, server_side, strategy)
         # A client that does not answer counts as one without examples.
